@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions and functions that NVIDIA GPUs have instructions for.
+#ifndef KFUSE_BACKENDS_CUDA_ARITHMETIC_HPP
+#define KFUSE_BACKENDS_CUDA_ARITHMETIC_HPP
+
+#include <kfuse/backends/host/arithmetic.hpp>
+
+namespace kfuse::cuda {
+
+KOKKOS_INLINE_FUNCTION std::uint32_t bf16_pair_bits(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+#else
+  return host::bf16_pair_bits(low, high);
+#endif
+}
+KOKKOS_INLINE_FUNCTION std::uint16_t bf16_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  return host::bf16_bits(x);
+#endif
+}
+KOKKOS_INLINE_FUNCTION std::uint32_t fp16_pair_bits(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+#else
+  return host::fp16_pair_bits(low, high);
+#endif
+}
+KOKKOS_INLINE_FUNCTION std::uint16_t fp16_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  std::uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  return host::fp16_bits(x);
+#endif
+}
+KOKKOS_INLINE_FUNCTION float fp16_value(std::uint16_t bits) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+#else
+  return host::fp16_value(bits);
+#endif
+}
+
+KOKKOS_INLINE_FUNCTION double exp2(double x) {
+  return host::exp2(x);
+}
+KOKKOS_INLINE_FUNCTION float exp2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return host::exp2(x);
+#endif
+}
+
+// div.full has 2 units of error over the whole range; the plain approximation gives zero for divisors beyond 2^126.
+KOKKOS_INLINE_FUNCTION double divide(double a, double b) {
+  return a / b;
+}
+KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return host::divide(a, b);
+#endif
+}
+KOKKOS_INLINE_FUNCTION double reciprocal_sqrt(double x) {
+  return host::reciprocal_sqrt(x);
+}
+KOKKOS_INLINE_FUNCTION float reciprocal_sqrt(float x) {
+  return host::reciprocal_sqrt(x);
+}
+
+}  // namespace kfuse::cuda
+
+#endif

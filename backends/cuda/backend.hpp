@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KFUSE_BACKENDS_CUDA_BACKEND_HPP
+#define KFUSE_BACKENDS_CUDA_BACKEND_HPP
+
+#include <kfuse/backends/cuda/arithmetic.hpp>
+#include <kfuse/backends/cuda/lanes.hpp>
+#include <kfuse/backends/cuda/launch.hpp>
+
+#include <Kokkos_Core.hpp>
+
+namespace kfuse::cuda {
+
+struct Backend {
+  using Space = Kokkos::Cuda;
+  static constexpr bool is_host = false;
+  static constexpr int lanes = 32;
+
+  template <class Kernel, class S>
+  static void launch(S const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
+                     Kernel const& kernel) {
+    cuda::launch<Kernel>(space, label, league, scratch_bytes, kernel);
+  }
+};
+
+}  // namespace kfuse::cuda
+
+#endif

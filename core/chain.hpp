@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages, and the chains they form.
+//
+// A stage is one small step on the values of a row; a chain is stages in order and becomes one kernel (fuse.hpp).
+// A stage is a plain struct that names its kind:
+//
+//   struct Square {
+//     using stage = kfuse::ElementStage;
+//     template <class X>
+//     KOKKOS_FUNCTION void apply(X& x, kfuse::Place) const {
+//       for (auto& v : x) v *= v;
+//     }
+//   };
+//
+// ElementStage  apply(x, place) maps the values x at a place. It may read memory (kfuse::read) and write it
+//               (kfuse::write) there, and then says so, below.
+// RowStage      also reduces over the row. With Real = typename X::Real:
+//                 identity<Real>() -> Sum      the sum of nothing
+//                 accumulate(sum, x, place)    takes x in
+//                 merge(sum, other)            joins two sums; the order is fixed by the row's length
+//                 finish(sum, columns) -> R    once a row
+//                 apply(x, place, r)           maps x, knowing the row's result
+// PairStage     maps x knowing the values of another place of the same row:
+//                 partner<width>(place) -> Place   where these are, for a pack of `width` values
+//                 apply(x, other, place)
+//
+// What a stage may also state, and the library then uses for checks, the choice of the kernel and the traffic:
+//   using element = E               the element type it reads or writes
+//   std::array<Span, n> reads() const, writes() const
+//   Shape shape() const             the rows and columns it brings (a chain's first such stage decides)
+//   void check(std::string_view where, Shape) const       throws kfuse::Error
+//   static constexpr int flops = n  operations for each value
+//   int granularity() const         columns that belong together: values never straddle a multiple of it
+// A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
+#ifndef KFUSE_CORE_CHAIN_HPP
+#define KFUSE_CORE_CHAIN_HPP
+
+#include <kfuse/core/check.hpp>
+#include <kfuse/core/tensor.hpp>
+#include <kfuse/core/traffic.hpp>
+#include <kfuse/core/values.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace kfuse {
+
+struct ElementStage {};
+struct RowStage {};
+struct PairStage {};
+
+template <class S>
+concept Stage = requires {
+  typename S::stage;
+}
+&&std::is_trivially_copyable_v<S>;
+
+namespace impl {
+template <class S>
+concept HasGroups = requires(S const& s) {
+  s.granularity();
+};
+template <class S, class Kind>
+constexpr bool is_stage_kind = std::is_same_v<typename S::stage, Kind>;
+}  // namespace impl
+
+// The rows a chain runs over.
+struct Shape {
+  std::ptrdiff_t rows = 0;
+  int columns = 0;
+  friend bool operator==(Shape const&, Shape const&) = default;
+};
+
+// Memory that a stage touches: `rows` runs of `row_bytes`, `stride` bytes apart.
+struct Span {
+  void const* data = nullptr;
+  std::ptrdiff_t rows = 0;
+  std::ptrdiff_t row_bytes = 0;
+  std::ptrdiff_t stride = 0;
+  int element_bytes = 0;      // of what is accessed in packs; 0 if read one by one, whatever the alignment
+  std::ptrdiff_t moved = -1;  // bytes that move, if not all of it
+
+  std::ptrdiff_t bytes() const { return moved >= 0 ? moved : rows * row_bytes; }
+  bool empty() const { return rows == 0 || row_bytes == 0; }
+};
+
+template <class Element>
+Span span_of(Tensor<Element, 2> const& t) {
+  constexpr int size = sizeof(Element);
+  return {t.data, t.extent(0), std::ptrdiff_t(t.extent(1)) * size, t.extent(0) > 1 ? t.stride(0) * size : 0, size, -1};
+}
+template <class Element>
+Span span_of(Tensor<Element, 1> const& t) {
+  constexpr int size = sizeof(Element);
+  return {t.data, 1, std::ptrdiff_t(t.extent(0)) * size, 0, size, -1};
+}
+// Of higher ranks, all that lies between the first and the last element. `stride` has the alignment of all strides.
+template <class Element, int rank>
+requires(rank > 2) Span span_of(Tensor<Element, rank> const& t) {
+  constexpr int size = sizeof(Element);
+  Span span{t.data, t.empty() ? 0 : 1, size, 0, size, -1};
+  for (int d = 0; d < rank; ++d) span.row_bytes += (t.extent(d) - 1) * t.stride(d) * size;
+  for (int d = 0; d < rank - 1; ++d) span.stride |= t.stride(d) * size;
+  return span;
+}
+
+// Stages in order.
+template <Stage... S>
+struct Chain;
+template <>
+struct Chain<> {
+  static constexpr int size = 0;
+};
+template <Stage First, Stage... Rest>
+struct Chain<First, Rest...> {
+  static constexpr int size = 1 + sizeof...(Rest);
+  First first;
+  Chain<Rest...> rest;
+};
+template <Stage Only>
+struct Chain<Only> {
+  static constexpr int size = 1;
+  Only first;
+  static constexpr Chain<> rest{};
+};
+
+template <class T>
+struct IsChain : std::false_type {};
+template <class... S>
+struct IsChain<Chain<S...>> : std::true_type {};
+
+template <class T>
+concept StageOrChain = Stage<T> || IsChain<T>::value;
+
+namespace impl {
+
+template <int i, class C>
+KOKKOS_FUNCTION constexpr auto const& stage(C const& chain) {
+  if constexpr (i == 0)
+    return chain.first;
+  else
+    return stage<i - 1>(chain.rest);
+}
+
+template <Stage S>
+Chain<S> as_chain(S const& s) {
+  return {s};
+}
+template <class... S>
+Chain<S...> const& as_chain(Chain<S...> const& c) {
+  return c;
+}
+
+template <class... B>
+Chain<B...> joined(Chain<> const&, Chain<B...> const& b) {
+  return b;
+}
+template <class First, class... Rest, class... B>
+Chain<First, Rest..., B...> joined(Chain<First, Rest...> const& a, Chain<B...> const& b) {
+  if constexpr (sizeof...(Rest) + sizeof...(B) == 0)
+    return {a.first};
+  else
+    return {a.first, joined(a.rest, b)};
+}
+
+}  // namespace impl
+
+template <StageOrChain A, StageOrChain B>
+auto operator|(A const& a, B const& b) {
+  return impl::joined(impl::as_chain(a), impl::as_chain(b));
+}
+
+namespace impl {
+
+// Calls f(stage) for each stage, in order, on the host.
+template <class... S, class F>
+void for_each_stage(Chain<S...> const& chain, F const& f) {
+  if constexpr (sizeof...(S) > 0) {
+    f(chain.first);
+    for_each_stage(chain.rest, f);
+  }
+}
+
+template <class S>
+struct StageElement {
+  using type = void;
+};
+template <class S>
+requires requires {
+  typename S::element;
+}
+struct StageElement<S> {
+  using type = typename S::element;
+};
+
+// A chain works in double as soon as one of its stages touches doubles.
+template <class C>
+struct ChainTypes;
+template <class... S>
+struct ChainTypes<Chain<S...>> {
+  using Real = std::conditional_t<(std::is_same_v<typename StageElement<S>::type, double> || ...), double, float>;
+
+  template <class E>
+  static constexpr int size_or(int other) {
+    if constexpr (std::is_void_v<E>)
+      return other;
+    else
+      return int(sizeof(E));
+  }
+  // Bytes of the narrowest element, which sets how many values a lane takes at once: 16 bytes of it, and 8 at most.
+  static constexpr int narrowest = std::min({16, size_or<typename StageElement<S>::type>(16)...});
+  static constexpr int width = std::max(1, std::min(8, 16 / (narrowest == 16 ? 4 : narrowest)));
+
+  static constexpr int row_stages = (int(is_stage_kind<S, RowStage>) + ... + 0);
+  static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
+  static constexpr bool has_groups = (HasGroups<S> || ...);
+};
+
+template <class S>
+auto reads(S const& s) {
+  if constexpr (requires { s.reads(); })
+    return s.reads();
+  else
+    return std::array<Span, 0>{};
+}
+template <class S>
+auto writes(S const& s) {
+  if constexpr (requires { s.writes(); })
+    return s.writes();
+  else
+    return std::array<Span, 0>{};
+}
+template <class S>
+constexpr bool writes_memory = requires(S const& s) {
+  s.writes();
+};
+
+// Do two spans share a byte? Runs of one buffer with one stride may lie side by side, as the parts of a packed QKV do.
+inline bool overlap(Span const& a, Span const& b) {
+  if (a.empty() || b.empty()) return false;
+  auto const first = [](Span const& s) { return reinterpret_cast<std::uintptr_t>(s.data); };
+  auto const last = [&](Span const& s) { return first(s) + std::uintptr_t((s.rows - 1) * s.stride + s.row_bytes); };
+  if (last(a) <= first(b) || last(b) <= first(a)) return false;
+  if (a.stride != b.stride || a.stride <= 0 || a.rows == 1 || b.rows == 1) return true;
+  auto const stride = std::uintptr_t(a.stride);
+  std::uintptr_t const apart =
+      first(b) >= first(a) ? (first(b) - first(a)) % stride : stride - (first(a) - first(b)) % stride;
+  return apart < std::uintptr_t(a.row_bytes) || apart + std::uintptr_t(b.row_bytes) > stride;
+}
+inline bool same_place(Span const& a, Span const& b) {
+  return a.data == b.data && a.rows == b.rows && a.row_bytes == b.row_bytes && (a.stride == b.stride || a.rows == 1) &&
+         a.element_bytes == b.element_bytes;
+}
+
+// May memory be written while the chain runs? It may lie exactly where an earlier stage read it, value by value; any
+// other overlap would let one lane see what another has written.
+template <class... S>
+void check_aliasing(Chain<S...> const& chain, std::string_view where) {
+  using Types = ChainTypes<Chain<S...>>;
+  int writer = 0;
+  for_each_stage(chain, [&](auto const& w) {
+    for (Span const& to : writes(w)) {
+      int reader = 0;
+      for_each_stage(chain, [&](auto const& r) {
+        for (Span const& from : reads(r)) {
+          bool const in_place = same_place(to, from) && reader < writer && !Types::has_pairs;
+          check(in_place || !overlap(to, from), where,
+                "an output overlaps an input (other lanes would read what is already overwritten); give the output "
+                "memory "
+                "of its own, or exactly that of an input which is read before");
+        }
+        for (Span const& other : writes(r))
+          check(reader >= writer || !overlap(to, other), where,
+                "two outputs overlap (which of them stays would be chance); give each memory of its own");
+        ++reader;
+      });
+    }
+    ++writer;
+  });
+}
+
+// Are all arguments aligned for accesses of `width` elements at every multiple of `width` columns?
+template <class C>
+bool is_wide(C const& chain, int width) {
+  bool wide = true;
+  for_each_stage(chain, [&](auto const& s) {
+    auto const aligned = [&](Span const& span) {
+      auto const bytes = std::uintptr_t(std::min(16, width * std::max(1, span.element_bytes)));
+      if (span.element_bytes == 0) return;
+      if (reinterpret_cast<std::uintptr_t>(span.data) % bytes != 0 || std::uintptr_t(span.stride) % bytes != 0)
+        wide = false;
+    };
+    for (Span const& span : reads(s)) aligned(span);
+    for (Span const& span : writes(s)) aligned(span);
+  });
+  return wide;
+}
+
+// The largest number of columns, at most `width` and dividing it, that no stage's groups straddle.
+template <class C>
+int group_width(C const& chain, int width) {
+  for_each_stage(chain, [&](auto const& s) {
+    if constexpr (HasGroups<std::remove_cvref_t<decltype(s)>>)
+      if (s.granularity() % width != 0) width = 1;
+  });
+  return width;
+}
+
+// Can Space reach the memory of all Views that the chain was made of?
+template <class Space, class S>
+constexpr bool reaches() {
+  if constexpr (requires { typename S::memory_space; }) {
+    if constexpr (!std::is_void_v<typename S::memory_space>)
+      return bool(Kokkos::SpaceAccessibility<Space, typename S::memory_space>::accessible);
+  }
+  return true;
+}
+
+template <class C>
+Shape shape_of(C const& chain, std::string_view where) {
+  Shape shape{-1, -1};
+  for_each_stage(chain, [&](auto const& s) {
+    if constexpr (requires { s.shape(); })
+      if (shape.rows < 0) shape = s.shape();
+  });
+  check(shape.rows >= 0, where, "no stage of this chain says how many rows there are; begin it with load(...)");
+  return shape;
+}
+
+template <class C>
+void check_chain(C const& chain, std::string_view where, Shape shape) {
+  for_each_stage(chain, [&](auto const& s) {
+    if constexpr (requires { s.check(where, shape); }) s.check(where, shape);
+  });
+  check_aliasing(chain, where);
+}
+
+}  // namespace impl
+
+// The memory a chain must move and its arithmetic, from its stages' own statements.
+template <class... S>
+Traffic traffic(Chain<S...> const& chain) {
+  Shape const shape = impl::shape_of(chain, "traffic");
+  Traffic sum;
+  impl::for_each_stage(chain, [&](auto const& s) {
+    using Given = std::remove_cvref_t<decltype(s)>;
+    for (Span const& span : impl::reads(s)) sum.bytes_read += std::size_t(span.bytes());
+    for (Span const& span : impl::writes(s)) sum.bytes_written += std::size_t(span.bytes());
+    if constexpr (requires { Given::flops; }) sum.flops += std::size_t(Given::flops) * shape.rows * shape.columns;
+  });
+  return sum;
+}
+
+// What the stages would move as launches of their own: each then also loads its input and stores its output, in the
+// element type `element_bytes` wide.
+template <class... S>
+Traffic traffic_unfused(Chain<S...> const& chain, int element_bytes) {
+  Shape const shape = impl::shape_of(chain, "traffic");
+  std::size_t const row_values = std::size_t(shape.rows) * shape.columns * element_bytes;
+  Traffic sum = traffic(chain);
+  bool first = true;
+  impl::for_each_stage(chain, [&](auto const& s) {
+    using Given = std::remove_cvref_t<decltype(s)>;
+    if constexpr (!impl::writes_memory<Given>) {
+      if (!first) sum.bytes_read += row_values;
+      sum.bytes_written += first ? 0 : row_values;
+    }
+    first = false;
+  });
+  return sum;
+}
+
+}  // namespace kfuse
+
+#endif

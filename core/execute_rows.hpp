@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a chain over rows.
+//
+// Two kernels, one set of stages. HeldRowsKernel keeps a row in the registers of its lanes: memory is touched by loads
+// and stores alone. PassRowsKernel goes over the row once for each row stage and once to store, computing the values
+// again; it takes any length and any alignment, and is the host's loop.
+//
+// The bits of a result depend on the row's length and element types only. Both kernels give lane l the packs l,
+// l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a fixed
+// length whose sums are merged in order, so it makes no difference whether one team takes all segments of a row, or,
+// where rows are few and a workspace is given, each segment has a team of its own.
+#ifndef KFUSE_CORE_EXECUTE_ROWS_HPP
+#define KFUSE_CORE_EXECUTE_ROWS_HPP
+
+#include <kfuse/core/chain.hpp>
+#include <kfuse/core/launch.hpp>
+#include <kfuse/core/row_reduce.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace kfuse::impl {
+
+// How a row lies on its lanes: `lanes` lanes hold `vectors` packs each at a time.
+struct RowLayout {
+  int lanes, vectors;
+  constexpr int packs() const { return lanes * vectors; }
+  friend constexpr bool operator==(RowLayout const&, RowLayout const&) = default;
+};
+
+// Two packs a lane keep enough bytes in flight at low register use, four where lanes run out (H200, 2026-11-29).
+constexpr std::array held_layouts{RowLayout{8, 1},   RowLayout{8, 2},   RowLayout{16, 2},  RowLayout{32, 2},
+                                  RowLayout{64, 2},  RowLayout{128, 2}, RowLayout{256, 2}, RowLayout{512, 2},
+                                  RowLayout{512, 4}, RowLayout{1024, 4}};
+// Without a reduction a row may lie on several teams, each with a slice of the largest of these layouts.
+constexpr int slice_layouts = 7;
+// Rows that are not held go by segments of this many packs.
+constexpr RowLayout segment_layout{512, 4};
+
+enum class RowPath { held, passes };
+
+struct RowPlan {
+  RowPath path;
+  RowLayout layout;
+  int width;     // values in a pack
+  int segments;  // of a row: slices if nothing is reduced
+  constexpr int segment_columns() const { return layout.packs() * width; }
+};
+
+// The plan for rows of `columns` values in packs of `width`. It decides the order of every reduction.
+constexpr RowPlan row_plan(int columns, int width, bool reduces) {
+  int const packs = std::max(1, (columns + width - 1) / width);
+  int const layouts = reduces ? int(held_layouts.size()) : slice_layouts;
+  for (int i = 0; i < layouts; ++i)
+    if (packs <= held_layouts[i].packs()) return {RowPath::held, held_layouts[i], width, 1};
+  RowLayout const layout = reduces ? segment_layout : held_layouts[slice_layouts - 1];
+  return {reduces ? RowPath::passes : RowPath::held, layout, width, (packs + layout.packs() - 1) / layout.packs()};
+}
+
+struct NoResult {};
+template <class Real, class S>
+auto result_type() {
+  if constexpr (is_stage_kind<S, RowStage>) {
+    S const* s = nullptr;
+    return std::type_identity<decltype(s->finish(s->template identity<Real>(), 0))>{};
+  } else
+    return std::type_identity<NoResult>{};
+}
+template <class Real, class S>
+using SumOf = decltype(std::declval<S const&>().template identity<Real>());
+
+// What each row stage of a chain has found out about the row.
+template <class Real, class C>
+struct Results {};
+template <class Real, class First, class... Rest>
+struct Results<Real, Chain<First, Rest...>> {
+  typename decltype(result_type<Real, First>())::type first;
+  Results<Real, Chain<Rest...>> rest;
+};
+template <int i, class R>
+KOKKOS_FUNCTION constexpr auto& result(R& results) {
+  if constexpr (i == 0)
+    return results.first;
+  else
+    return result<i - 1>(results.rest);
+}
+
+// Bytes of the largest sum of a chain's row stages, in 16-byte steps.
+template <class Real, class... S>
+constexpr std::size_t slot_bytes(std::type_identity<Chain<S...>>) {
+  auto const size = [](auto kind) -> std::size_t {
+    using Given = typename decltype(kind)::type;
+    if constexpr (is_stage_kind<Given, RowStage>)
+      return sizeof(SumOf<Real, Given>);
+    else
+      return 0;
+  };
+  return (std::max({std::size_t(16), size(std::type_identity<S>{})...}) + 15) / 16 * 16;
+}
+
+enum class Stores { no, yes };
+
+// x = what the chain's first `end` stages make of the values at `at`.
+template <int end, Stores stores, int i = 0, class C, class X, class R>
+KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) {
+  if constexpr (i < end) {
+    auto const& s = stage<i>(chain);
+    using Given = std::remove_cvref_t<decltype(s)>;
+    if constexpr (is_stage_kind<Given, RowStage>) {
+      s.apply(x, at, result<i>(results));
+    } else if constexpr (is_stage_kind<Given, PairStage>) {
+      X other;
+      evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
+      s.apply(x, other, at);
+    } else if constexpr (stores == Stores::yes || !writes_memory<Given>) {
+      s.apply(x, at);
+    }
+    evaluate<end, stores, i + 1>(chain, x, at, results);
+  }
+}
+
+// One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team. Without a reduction,
+// rows may be cut into `slices` parts with a team each.
+template <class Real, int width, int lanes, int vectors, class C>
+struct HeldRowsKernel {
+  static constexpr int threads = std::max(lanes, 128);
+  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight (H200, 2026-11-29). Pair stages hold two
+  // places and what joins them.
+  static constexpr int registers = (vectors <= 2 ? 40 : 64) + (ChainTypes<C>::has_pairs ? 24 : 0);
+  static constexpr int rows_per_team = threads / lanes;
+  using X = Values<Real, width, Access::wide>;
+  using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
+
+  C chain;
+  std::ptrdiff_t rows;
+  int columns, slices;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    LanesOf<Team> const team_lanes(team);
+    Scratch scratch{nullptr};
+    if constexpr (ChainTypes<C>::row_stages > 0 && lanes > LanesOf<Team>::width)
+      scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
+    int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
+    std::ptrdiff_t const row = std::ptrdiff_t(team.league_rank() / unsigned(slices)) * rows_per_team + group;
+    int const first = int(team.league_rank() % unsigned(slices)) * (lanes * vectors) + rank;
+    X held[vectors];
+    Results<Real, C> results;
+    run<0>(team_lanes, Place{row, first * width}, held, results, scratch);
+  }
+
+ private:
+  template <class F>
+  KOKKOS_FUNCTION void each(Place at, X* held, F const& visit) const {
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      if (at.column < columns && at.row < rows) visit(held[v], at);
+      at.column += lanes * width;
+    }
+  }
+
+  template <int i, class L>
+  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Results<Real, C>& results,
+                           Scratch& scratch) const {
+    if constexpr (i < C::size) {
+      auto const& s = stage<i>(chain);
+      using Given = std::remove_cvref_t<decltype(s)>;
+      if constexpr (is_stage_kind<Given, RowStage>) {
+        auto sum = s.template identity<Real>();
+        each(first, held, [&](X& x, Place at) { s.accumulate(sum, x, at); });
+        result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
+        each(first, held, [&](X& x, Place at) { s.apply(x, at, result<i>(results)); });
+      } else if constexpr (is_stage_kind<Given, PairStage>) {
+        each(first, held, [&](X& x, Place at) {
+          X other;
+          evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
+          s.apply(x, other, at);
+        });
+      } else {
+        each(first, held, [&](X& x, Place at) { s.apply(x, at); });
+      }
+      run<i + 1>(team_lanes, first, held, results, scratch);
+    }
+  }
+};
+
+// One row on a run-time number of lanes, in passes. With `only >= 0` the teams of a row take one segment each, and the
+// launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
+template <class Real, int width, Access access, class C>
+struct PassRowsKernel {
+  static constexpr int threads = 1024, registers = 64;
+  static constexpr int whole_rows = -1;
+  static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
+  using Scratch = ReduceScratch<slot>;
+
+  C chain;
+  std::ptrdiff_t rows;
+  int columns;
+  int team_size, row_lanes, segments, segment_columns;
+  int only = whole_rows;
+  std::byte* partials = nullptr;  // [row stage][row][segment] slots
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    LanesOf<Team> const team_lanes(team);
+    Scratch scratch{nullptr};
+    if (ChainTypes<C>::row_stages > 0 && row_lanes > LanesOf<Team>::width)
+      scratch.memory =
+          static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(team_lanes.size(), LanesOf<Team>::width)));
+    int const rows_here = team_lanes.size() / row_lanes;
+    Work work{0, team_lanes.rank() % row_lanes, 0, segments};
+    if (only == whole_rows) {
+      work.row = std::ptrdiff_t(team.league_rank()) * rows_here + team_lanes.rank() / row_lanes;
+    } else {
+      work.row = team.league_rank() / segments;
+      work.first_segment = team.league_rank() % segments;
+      work.last_segment = work.first_segment + 1;
+    }
+    Results<Real, C> results;
+    run<0, 0>(team_lanes, work, results, scratch);
+  }
+
+ private:
+  struct Work {
+    std::ptrdiff_t row;
+    int rank;
+    int first_segment, last_segment;  // [first, last)
+  };
+
+  // visit(x, place) for this lane's values of the columns [first, last): packs, and what is left over one by one.
+  template <class F>
+  KOKKOS_FUNCTION void each(Work const& work, int first, int last, F const& visit) const {
+    if (work.row >= rows) return;
+    int c = first + work.rank * width;
+    for (; c + width <= last; c += row_lanes * width) {
+      Values<Real, width, access> x;
+      visit(x, Place{work.row, c});
+    }
+    if constexpr (width > 1)
+      for (; c < last; ++c) {  // at most one lane has some
+        Values<Real, 1, Access::single> x;
+        visit(x, Place{work.row, c});
+      }
+  }
+  KOKKOS_FUNCTION int segment_begin(int segment) const { return segment * segment_columns; }
+  KOKKOS_FUNCTION int segment_end(int segment) const {
+    return segment == segments - 1 ? columns : (segment + 1) * segment_columns;
+  }
+  template <class Sum>
+  KOKKOS_FUNCTION Sum* partial(int row_stage, std::ptrdiff_t row, int segment) const {
+    return reinterpret_cast<Sum*>(partials + ((row_stage * rows + row) * segments + segment) * std::ptrdiff_t(slot));
+  }
+
+  template <int i, int row_stage, class L>
+  KOKKOS_FUNCTION void run(L const& team_lanes, Work const& work, Results<Real, C>& results, Scratch& scratch) const {
+    if constexpr (i == C::size) {
+      for (int segment = work.first_segment; segment < work.last_segment; ++segment)
+        each(work, segment_begin(segment), segment_end(segment),
+             [&](auto& x, Place at) { evaluate<C::size, Stores::yes>(chain, x, at, results); });
+    } else {
+      auto const& s = stage<i>(chain);
+      using Given = std::remove_cvref_t<decltype(s)>;
+      if constexpr (is_stage_kind<Given, RowStage>) {
+        using Sum = SumOf<Real, Given>;
+        Sum total = s.template identity<Real>();
+        if (only == whole_rows || only == i) {
+          for (int segment = work.first_segment; segment < work.last_segment; ++segment) {
+            Sum sum = s.template identity<Real>();
+            each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at) {
+              evaluate<i, Stores::no>(chain, x, at, results);
+              s.accumulate(sum, x, at);
+            });
+            sum = reduce_row(team_lanes, row_lanes, sum, s, scratch);
+            if (segment == work.first_segment)
+              total = sum;
+            else
+              s.merge(total, sum);
+          }
+        }
+        if (only == i) {
+          if (work.rank == 0) *partial<Sum>(row_stage, work.row, work.first_segment) = total;
+          return;
+        }
+        if (only != whole_rows) {
+          total = *partial<Sum>(row_stage, work.row, 0);
+          for (int segment = 1; segment < segments; ++segment)
+            s.merge(total, *partial<Sum>(row_stage, work.row, segment));
+        }
+        result<i>(results) = s.finish(total, columns);
+        run<i + 1, row_stage + 1>(team_lanes, work, results, scratch);
+      } else {
+        run<i + 1, row_stage>(team_lanes, work, results, scratch);
+      }
+    }
+  }
+};
+
+// Held rows in the layout of `plan`, which is number `i` of the table or a later one.
+template <class Real, int width, int i, class Space, class C>
+void launch_held(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
+  constexpr int layouts = ChainTypes<C>::row_stages > 0 ? int(held_layouts.size()) : slice_layouts;
+  if constexpr (i < layouts) {
+    constexpr RowLayout layout = held_layouts[i];
+    if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
+    using Kernel = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
+    constexpr bool needs_scratch = ChainTypes<C>::row_stages > 0 && layout.lanes > Backend<Space>::lanes;
+    std::ptrdiff_t const teams = (shape.rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team;
+    launch(space, label, teams * plan.segments,
+           needs_scratch ? Kernel::Scratch::bytes(Kernel::threads, Backend<Space>::lanes) : 0,
+           Kernel{chain, shape.rows, shape.columns, plan.segments});
+  }
+}
+
+// The row in passes. `partials` is null, or memory for the sums of all segments: then each has a team of its own.
+template <class Real, int width, Access access, class Space, class C>
+void launch_passes(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan,
+                   std::byte* partials) {
+  using Kernel = PassRowsKernel<Real, width, access, C>;
+  constexpr bool on_host = Backend<Space>::is_host;
+  int const lanes = on_host ? 1 : plan.layout.lanes;
+  int const team = on_host ? 1 : std::max(lanes, 128);
+  std::size_t const scratch = lanes > Backend<Space>::lanes ? Kernel::Scratch::bytes(team, Backend<Space>::lanes) : 0;
+  Kernel kernel{chain, shape.rows, shape.columns, team, lanes, plan.segments, plan.segment_columns()};
+  bool const reduces = ChainTypes<C>::row_stages > 0;
+  if (plan.segments == 1 || (reduces && partials == nullptr)) {
+    std::ptrdiff_t const rows_here = team / lanes;
+    return launch(space, label, (shape.rows + rows_here - 1) / rows_here, scratch, kernel);
+  }
+  kernel.partials = partials;
+  kernel.team_size = kernel.row_lanes = lanes;  // one row to a team
+  auto const launch_pass = [&](int pass, char const* suffix) {
+    kernel.only = pass;
+    launch(space, label + suffix, shape.rows * plan.segments, scratch, kernel);
+  };
+  int i = 0;
+  for_each_stage(chain, [&](auto const& s) {
+    if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, RowStage>) launch_pass(i, "::partial");
+    ++i;
+  });
+  launch_pass(C::size, "");
+}
+
+}  // namespace kfuse::impl
+
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KFUSE_CORE_LAUNCH_HPP
+#define KFUSE_CORE_LAUNCH_HPP
+
+#include <kfuse/backends/backend.hpp>
+#include <kfuse/core/check.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+namespace kfuse::impl {
+
+// The one way a kernel is started. A kernel is a struct with
+//   static constexpr int threads, registers   team size, and the most registers a thread may take
+//   template <class Team> operator()(Team const&) const
+// `label` is what tools show: "kfuse::<operator>". An empty league launches nothing.
+template <class Kernel, class Space>
+void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
+            Kernel const& kernel) {
+  static_assert(sizeof(Kernel) <= 512, "kernel arguments beyond 512 bytes go through memory, which breaks capture");
+  static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device byte by byte");
+  check(Kokkos::is_initialized(), label, "Kokkos is not initialized; create a Kokkos::ScopeGuard in main first");
+  check(league <= std::numeric_limits<int>::max(), label,
+        "more than 2^31 - 1 teams; split the rows into several calls");
+  if (league > 0) Backend<Space>::template launch<Kernel>(space, label, league, scratch_bytes, kernel);
+}
+
+}  // namespace kfuse::impl
+
+#endif

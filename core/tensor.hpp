@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The narrow waist: users pass Kokkos Views, kernels see Tensors.
+#ifndef KFUSE_CORE_TENSOR_HPP
+#define KFUSE_CORE_TENSOR_HPP
+
+#include <kfuse/core/check.hpp>
+#include <kfuse/core/element.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace kfuse {
+
+// What a kernel sees of an argument: where it is, how large, and its strides in elements. The last dimension is
+// contiguous, the others are free. Owns nothing and is copied by value into kernels.
+template <class Element, int rank_>
+struct Tensor {
+  static constexpr int rank = rank_;
+  using value_type = Element;
+
+  Element* data = nullptr;
+  int extents[rank] = {};
+  std::ptrdiff_t strides[rank] = {};
+
+  KOKKOS_FUNCTION int extent(int dimension) const { return extents[dimension]; }
+  KOKKOS_FUNCTION std::ptrdiff_t stride(int dimension) const { return strides[dimension]; }
+
+  std::ptrdiff_t size() const {
+    std::ptrdiff_t n = 1;
+    for (int e : extents) n *= e;
+    return n;
+  }
+  bool empty() const { return size() == 0; }
+
+  template <std::integral... Index>
+  KOKKOS_FUNCTION Element* at(Index... index) const {
+    static_assert(sizeof...(Index) <= rank);
+    std::ptrdiff_t const i[] = {std::ptrdiff_t(index)...};
+    std::ptrdiff_t offset = 0;
+    for (int d = 0; d < int(sizeof...(Index)); ++d) offset += d < rank - 1 ? i[d] * strides[d] : i[d];
+    return data + offset;
+  }
+  template <std::integral... Index>
+  KOKKOS_FUNCTION Element& operator()(Index... index) const {
+    static_assert(sizeof...(Index) == rank);
+    return *at(index...);
+  }
+
+  template <class To>
+  requires(!std::is_const_v<Element> && std::is_same_v<To, Element const>) operator Tensor<To, rank>() const {
+    Tensor<To, rank> result;
+    result.data = data;
+    for (int d = 0; d < rank; ++d) {
+      result.extents[d] = extents[d];
+      result.strides[d] = strides[d];
+    }
+    return result;
+  }
+};
+
+// A contiguous tensor over memory that the caller owns.
+template <class Element, std::integral... Extent>
+Tensor<Element, sizeof...(Extent)> make_tensor(Element* data, Extent... extent) {
+  constexpr int rank = sizeof...(Extent);
+  Tensor<Element, rank> result{data, {int(extent)...}, {}};
+  std::ptrdiff_t stride = 1;
+  for (int d = rank - 1; d >= 0; --d) {
+    result.strides[d] = stride;
+    stride *= result.extents[d];
+  }
+  return result;
+}
+
+// Columns [first, first + count) of a matrix, without a copy.
+template <class Element>
+Tensor<Element, 2> columns(Tensor<Element, 2> const& t, int first, int count) {
+  return {t.data + first, {t.extents[0], count}, {t.strides[0], 1}};
+}
+// Rows [first, first + count) of a matrix, without a copy.
+template <class Element>
+Tensor<Element, 2> rows(Tensor<Element, 2> const& t, int first, int count) {
+  return {t.at(first), {count, t.extents[1]}, {t.strides[0], 1}};
+}
+
+template <class T>
+struct IsTensor : std::false_type {};
+template <class Element, int rank>
+struct IsTensor<Tensor<Element, rank>> : std::true_type {};
+
+template <class T>
+concept TensorLike = IsTensor<std::remove_cvref_t<T>>::value || Kokkos::is_view_v<std::remove_cvref_t<T>>;
+
+namespace impl {
+
+// The memory space of a View; void for a Tensor, which does not know.
+template <class T>
+struct MemoryOf {
+  using type = void;
+};
+template <class T>
+requires Kokkos::is_view_v<T>
+struct MemoryOf<T> {
+  using type = typename T::memory_space;
+};
+
+template <class A, class B, int rank>
+bool same_shape(Tensor<A, rank> const& a, Tensor<B, rank> const& b) {
+  for (int d = 0; d < rank; ++d)
+    if (a.extent(d) != b.extent(d)) return false;
+  return true;
+}
+
+template <class Element, int rank>
+std::string shape_text(Tensor<Element, rank> const& t) {
+  std::string text = "[";
+  for (int d = 0; d < rank; ++d) text += (d > 0 ? ", " : "") + std::to_string(t.extent(d));
+  return text + "]";
+}
+
+// Narrows a Kokkos View to a Tensor, so that kernels are compiled once per element type and not once per View type.
+// What cannot be right for any View of this type does not compile; what depends on the View throws.
+template <int rank, class View>
+requires Kokkos::is_view_v<View>
+auto tensor(View const& view, std::string_view where) {
+  using Element = typename View::value_type;
+  static_assert(View::rank() == rank, "kfuse: this View has the wrong rank");
+  static_assert(
+      rank == 1 || !std::is_same_v<typename View::array_layout, Kokkos::LayoutLeft>,
+      "kfuse: expected a row-major View; write Kokkos::LayoutRight, because the default on GPUs is LayoutLeft");
+  Tensor<Element, rank> result;
+  result.data = view.data();
+  for (int d = 0; d < rank; ++d) {
+    check(view.extent(d) <= std::size_t(std::numeric_limits<int>::max()), where,
+          "an extent is larger than 2^31 - 1; reshape the View to more rows of fewer columns");
+    result.extents[d] = int(view.extent(d));
+    result.strides[d] = std::ptrdiff_t(view.stride(d));
+  }
+  check(result.strides[rank - 1] == 1 || result.extents[rank - 1] <= 1 || view.size() == 0, where,
+        "the last dimension is not contiguous (its stride is not 1); copy the View to a LayoutRight one first");
+  result.strides[rank - 1] = 1;
+  return result;
+}
+template <int rank, class Element>
+Tensor<Element, rank> tensor(Tensor<Element, rank> const& t, std::string_view) {
+  return t;
+}
+
+// The same with what an operator that runs in Space and works on Element demands.
+template <int rank, class Space, class Element, TensorLike T>
+Tensor<Element, rank> tensor_of(T const& t, std::string_view where) {
+  using Given = typename T::value_type;
+  if constexpr (Kokkos::is_view_v<T>)
+    static_assert(bool(Kokkos::SpaceAccessibility<Space, typename T::memory_space>::accessible),
+                  "kfuse: the execution space cannot reach this View's memory");
+  static_assert(std::is_same_v<std::remove_const_t<Given>, std::remove_const_t<Element>>,
+                "kfuse: all arguments of this operator must have the same element type");
+  static_assert(std::is_const_v<Element> || !std::is_const_v<Given>,
+                "kfuse: this View is an output and must not be const");
+  return tensor<rank>(t, where);
+}
+
+}  // namespace impl
+
+// The Tensor of a View, for arguments that are given inside options.
+template <class View>
+requires Kokkos::is_view_v<View>
+auto as_tensor(View const& view) {
+  return impl::tensor<int(View::rank())>(view, "as_tensor");
+}
+
+}  // namespace kfuse
+
+#endif

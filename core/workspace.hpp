@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scratch memory that the caller owns and operators borrow.
+#ifndef KFUSE_CORE_WORKSPACE_HPP
+#define KFUSE_CORE_WORKSPACE_HPP
+
+#include <kfuse/core/check.hpp>
+#include <kfuse/core/tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace kfuse {
+
+// One block of memory that Space can reach, handed out front to back in pieces aligned to 256 bytes. Pieces taken in a
+// Scope are given back at its end. Nothing is allocated after construction, so work on a Workspace can be captured.
+//
+//   auto measured = Workspace<Space>::counting();   // hands out addresses that must not be used
+//   layer(measured, ...);                            // under Ledger(Execution::none): launches nothing
+//   Workspace<Space> workspace(measured.peak());
+template <class Space>
+class Workspace {
+ public:
+  static constexpr std::size_t alignment = 256;
+
+  explicit Workspace(std::size_t bytes) : capacity_(bytes), generation_(next_generation()) {
+    try {
+      memory_ = Memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::workspace::memory"), bytes);
+    } catch (std::exception const& reason) {
+      throw Error("workspace: " + std::to_string(bytes) + " bytes could not be allocated (" + reason.what() +
+                  "); use a smaller batch or context");
+    }
+    begin_ = reinterpret_cast<std::uintptr_t>(memory_.data());
+  }
+  static Workspace counting() { return Workspace(); }
+
+  // A contiguous tensor in memory that holds anything. `name` is for the message if there is not enough.
+  template <class Element, std::integral... Extent>
+  auto take(char const* name, Extent... extent) {
+    std::size_t const bytes = (std::size_t(extent) * ... * sizeof(Element));
+    std::size_t const rounded = (bytes + alignment - 1) / alignment * alignment;
+    impl::check(rounded <= capacity_ - used_, "workspace", [&] {
+      return std::string(name) + " needs " + std::to_string(bytes) + " bytes, but of " + std::to_string(capacity_) +
+             " only " + std::to_string(capacity_ - used_) + " are left; make it at least " +
+             std::to_string(used_ + rounded) + " bytes";
+    });
+    auto* const data = reinterpret_cast<Element*>(begin_ + used_);
+    used_ += rounded;
+    peak_ = std::max(peak_, used_);
+    return make_tensor(data, extent...);
+  }
+
+  // Gives back at its end what was taken since its beginning.
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace) : workspace_(workspace), used_(workspace.used_) {}
+    ~Scope() { workspace_.used_ = used_; }
+    Scope(Scope const&) = delete;
+    Scope& operator=(Scope const&) = delete;
+
+   private:
+    Workspace& workspace_;
+    std::size_t used_;
+  };
+  [[nodiscard]] Scope scope() { return Scope(*this); }
+
+  // Overwrites everything that is not taken with NaNs of every element type, so that a test sees reads of leftovers.
+  void poison(Space const& space) const {
+    if (!memory_.data()) return;
+    Kokkos::deep_copy(space, Kokkos::subview(memory_, Kokkos::pair(used_, capacity_)), std::uint8_t(0xff));
+  }
+
+  std::size_t used() const { return used_; }
+  std::size_t peak() const { return peak_; }
+  std::size_t capacity() const { return capacity_; }
+  // A number no other workspace has had: what is recorded for one must not be replayed on another.
+  std::uint64_t generation() const { return generation_; }
+
+ private:
+  using Memory = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
+
+  Workspace() : begin_(alignment), capacity_(std::size_t(1) << 62), generation_(next_generation()) {}
+  static std::uint64_t next_generation() {
+    static std::uint64_t last = 0;
+    return ++last;
+  }
+
+  Memory memory_;
+  std::uintptr_t begin_ = 0;
+  std::size_t capacity_ = 0, used_ = 0, peak_ = 0;
+  std::uint64_t generation_ = 0;
+};
+
+}  // namespace kfuse
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// gather(table, indices): row r of the chain is row indices(r) of the table, as an embedding looks up tokens.
+// An index outside the table gives a row of zeros and reads nothing.
+#ifndef KFUSE_FUSED_STAGE_GATHER_HPP
+#define KFUSE_FUSED_STAGE_GATHER_HPP
+
+#include <kfuse/fused/stage/load_store.hpp>
+
+namespace kfuse {
+
+template <class Element, class Memory = void>
+struct Gather {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element const, 2> table;  // [table rows, columns]
+  Tensor<int const, 1> indices;    // [rows]
+  bool adds;                       // to the values instead of replacing them
+
+  Shape shape() const { return {indices.extent(0), table.extent(1)}; }
+  auto reads() const {
+    Span rows = span_of(table), index = span_of(indices);
+    rows.moved = std::ptrdiff_t(indices.extent(0)) * rows.row_bytes;
+    index.element_bytes = 0;
+    return std::array{rows, index};
+  }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(shape == this->shape(), where,
+                "gather: needs one index for each row, and a table with as many columns as the chain");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    int const row = indices(at.row);
+    X looked_up{};
+    if (row >= 0 && row < table.extent(0)) read(table.at(row, at.column), looked_up);
+    for (int i = 0; i < X::width; ++i) x[i] = adds ? x[i] + looked_up[i] : looked_up[i];
+  }
+};
+
+// table: [entries, columns]; indices: int, [rows].
+template <TensorLike T, TensorLike I>
+auto gather(T const& table, I const& indices) {
+  return Gather<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
+      impl::tensor<2>(table, "gather: table"), impl::tensor<1>(indices, "gather: indices"), false};
+}
+// The same, added to the values: the second of several embeddings.
+template <TensorLike T, TensorLike I>
+auto add_gathered(T const& table, I const& indices) {
+  auto stage = gather(table, indices);
+  stage.adds = true;
+  return stage;
+}
+
+}  // namespace kfuse
+
+#endif

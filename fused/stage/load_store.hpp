@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// load(x): the values of x. store(y): y = the values, rounded to nearest. The values themselves stay as they are.
+#ifndef KFUSE_FUSED_STAGE_LOAD_STORE_HPP
+#define KFUSE_FUSED_STAGE_LOAD_STORE_HPP
+
+#include <kfuse/core/chain.hpp>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace kfuse {
+
+namespace impl {
+
+template <class T>
+using ElementOf = std::remove_const_t<typename T::value_type>;
+
+// What a matrix argument must be for a chain over `shape`.
+template <class Element>
+void check_matrix(Tensor<Element, 2> const& t, std::string_view where, char const* name, Shape shape) {
+  check(t.extent(0) == shape.rows && t.extent(1) == shape.columns, where, [&] {
+    return std::string(name) + ": shape " + shape_text(t) + " does not match the chain's [" +
+           std::to_string(shape.rows) + ", " + std::to_string(shape.columns) + "]; give it one value for each";
+  });
+}
+template <class Element>
+void check_vector(Tensor<Element, 1> const& t, std::string_view where, char const* name, Shape shape) {
+  check(t.extent(0) == shape.columns, where, [&] {
+    return std::string(name) + ": has " + std::to_string(t.extent(0)) + " entries, but rows have " +
+           std::to_string(shape.columns) + " columns; give it one entry for each column";
+  });
+}
+
+}  // namespace impl
+
+template <class Element, class Memory = void>
+struct Load {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element const, 2> from;  // [rows, columns]
+
+  Shape shape() const { return {from.extent(0), from.extent(1)}; }
+  auto reads() const { return std::array{span_of(from)}; }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, "load", shape); }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    read(from.at(at.row, at.column), x);
+  }
+};
+
+template <class Element, class Memory = void>
+struct Store {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element, 2> to;  // [rows, columns]
+
+  auto writes() const { return std::array{span_of(to)}; }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(to, where, "store", shape); }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    write(to.at(at.row, at.column), x);
+  }
+};
+
+// x: [rows, columns], of any element type.
+template <TensorLike T>
+auto load(T const& x) {
+  return Load<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(x, "load")};
+}
+
+// y: [rows, columns]. It may be the memory of an argument that an earlier stage reads.
+template <TensorLike T>
+auto store(T const& y) {
+  static_assert(!std::is_const_v<typename T::value_type>, "kfuse: store needs a View whose values are not const");
+  return Store<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(y, "store")};
+}
+
+}  // namespace kfuse
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// mask(m): values whose mask is 0 become -infinity. attention_mask(...): the same for rows of attention scores.
+#ifndef KFUSE_FUSED_STAGE_MASK_HPP
+#define KFUSE_FUSED_STAGE_MASK_HPP
+
+#include <kfuse/fused/attention_mask.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
+
+#include <cstdint>
+
+namespace kfuse {
+
+template <class Memory = void>
+struct Mask {
+  using stage = ElementStage;
+  using memory_space = Memory;
+
+  Tensor<std::uint8_t const, 2> visible;  // [rows, columns]
+
+  auto reads() const {
+    Span s = span_of(visible);
+    s.element_bytes = 0;
+    return std::array{s};
+  }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    auto const* row = visible.at(at.row, at.column);
+    for (int i = 0; i < X::width; ++i)
+      if (row[i] == 0) x[i] = -Kokkos::Experimental::infinity_v<typename X::Real>;
+  }
+};
+
+// Rows are [batch, heads, queries], columns are keys.
+struct MaskScores {
+  using stage = ElementStage;
+
+  AttentionMask mask;
+  int heads;
+
+  void check(std::string_view where, Shape shape) const {
+    impl::check(shape.columns == mask.keys && shape.rows % (std::ptrdiff_t(heads) * mask.queries) == 0, where,
+                "attention_mask: the scores must be [batch * heads * queries, keys]");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    int const q = int(at.row % mask.queries), batch = int(at.row / (std::ptrdiff_t(heads) * mask.queries));
+    int const end = mask.end(batch, q);
+    for (int i = 0; i < X::width; ++i)
+      if (at.column + i >= end || !mask.shows(batch, at.column + i))
+        x[i] = -Kokkos::Experimental::infinity_v<typename X::Real>;
+  }
+};
+
+// m: std::uint8_t, [rows, columns]
+template <TensorLike M>
+auto mask(M const& m) {
+  return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "mask")};
+}
+inline MaskScores attention_mask(AttentionMask const& mask, int heads) {
+  return {mask, heads};
+}
+
+}  // namespace kfuse
+
+#endif

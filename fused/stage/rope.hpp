@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// rope: rotary position embedding (Su et al. 2021). Of each head's first `rotary` columns, pair i is rotated by the
+// angle position * frequency(i):
+//   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
+// The pairs are the columns (i, i + rotary / 2), as Hugging Face has them, or (2 i, 2 i + 1). The other columns stay.
+//
+// Sines and cosines come from a table, made once in double: at position 100000 a float angle is off by 1e-2.
+#ifndef KFUSE_FUSED_STAGE_ROPE_HPP
+#define KFUSE_FUSED_STAGE_ROPE_HPP
+
+#include <kfuse/fused/stage/load_store.hpp>
+
+#include <limits>
+#include <numeric>
+
+namespace kfuse {
+
+enum class RopePairs { half, interleaved };
+
+struct RopeOptions {
+  int head_dim = 0;
+  int rotary_dim = 0;  // 0: all of head_dim
+  int columns = 0;     // only heads in the first so many columns are rotated; 0: all
+  RopePairs pairs = RopePairs::half;
+};
+
+template <class TableElement, class Memory = void>
+struct Rope {
+  using stage = PairStage;
+  using memory_space = Memory;
+  static constexpr int flops = 3;
+
+  Tensor<TableElement const, 2> table;  // [positions, rotary]: cosines, then sines
+  Tensor<int const, 1> positions;       // [rows]
+  int head_dim, rotary, rotated_columns;
+  bool interleaved;
+
+  auto reads() const {
+    Span t = span_of(table), p = span_of(positions);
+    t.moved = std::min<std::ptrdiff_t>(positions.extent(0), table.extent(0)) * t.row_bytes;
+    p.element_bytes = 0;
+    return std::array{t, p};
+  }
+  int granularity() const { return std::gcd(head_dim, std::gcd(rotated_columns, interleaved ? rotary : rotary / 2)); }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(head_dim > 0 && shape.columns % head_dim == 0 && rotated_columns % head_dim == 0, where,
+                "rope: columns must be whole heads of head_dim columns");
+    impl::check(rotary > 0 && rotary % 2 == 0 && rotary <= head_dim, where,
+                "rope: rotary_dim must be even, positive and at most head_dim");
+    impl::check(table.extent(1) == rotary, where, "rope: the table needs rotary_dim columns, cosines and then sines");
+    impl::check(positions.extent(0) == shape.rows, where, "rope: needs one position for each row");
+  }
+
+  template <int width>
+  KOKKOS_FUNCTION Place partner(Place at) const {
+    int const c = at.column % head_dim, half = rotary / 2;
+    if (at.column >= rotated_columns || c >= rotary || (interleaved && width > 1)) return at;
+    if (interleaved) return {at.row, at.column ^ 1};
+    return {at.row, c < half ? at.column + half : at.column - half};
+  }
+
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, X const& other, Place at) const {
+    using Real = typename X::Real;
+    int const c = at.column % head_dim, half = rotary / 2;
+    if (at.column >= rotated_columns || c >= rotary) return;
+    int const position = positions(at.row);
+    if (position < 0 || position >= table.extent(0)) {  // beyond the table: not a number, and nothing is read
+      for (auto& v : x) v = Kokkos::Experimental::quiet_NaN_v<Real>;
+    } else if (interleaved) {
+      X const old = x;
+      for (int i = 0; i < X::width; ++i) {
+        int const pair = (c + i) / 2;
+        Real const cosine = to_real(table(position, pair)), sine = to_real(table(position, half + pair));
+        Real const second = X::width > 1 ? old[(i ^ 1) % X::width] : other[i];
+        x[i] = old[i] * cosine + ((c + i) % 2 == 0 ? -second : second) * sine;
+      }
+    } else {
+      X cosine, sine;
+      int const pair = c < half ? c : c - half;
+      read(table.at(position, pair), cosine);
+      read(table.at(position, half + pair), sine);
+      for (int i = 0; i < X::width; ++i) x[i] = x[i] * cosine[i] + (c < half ? -other[i] : other[i]) * sine[i];
+    }
+  }
+};
+
+// table: [positions, rotary_dim], as rope_table() of models/ makes it; positions: int, [rows].
+// The chain must not run in place: a value's partner would be overwritten before it is read.
+template <TensorLike T, TensorLike P>
+auto rope(T const& table, P const& positions, RopeOptions const& options) {
+  auto const t = impl::tensor<2>(table, "rope: table");
+  auto const p = impl::tensor<1>(positions, "rope: positions");
+  return Rope<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
+      t,
+      p,
+      options.head_dim,
+      options.rotary_dim > 0 ? options.rotary_dim : options.head_dim,
+      options.columns > 0 || options.head_dim <= 0
+          ? options.columns
+          : std::numeric_limits<int>::max() / options.head_dim * options.head_dim,
+      options.pairs == RopePairs::interleaved};
+}
+
+}  // namespace kfuse
+
+#endif
