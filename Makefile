@@ -35,11 +35,11 @@ Variables, as in `make bench PRESET=host`:
 endef
 export usage
 
-bench: $(BUILD)/CMakeCache.txt weights
+bench: $(BUILD)/configured weights
 	@$(build) kfuse-bench >&2
 	$(BUILD)/bench/kfuse-bench $(ARGUMENTS)
 
-test: $(BUILD)/CMakeCache.txt weights
+test: $(BUILD)/configured weights
 	@$(build) all >&2
 	@core/cmake/run-tests.sh $(BUILD) $(CTEST_ARGUMENTS)
 
@@ -48,8 +48,8 @@ picture:
 	python3 bench/plot.py bench/results
 
 # The set-up runs every time, but leaves its file alone when there is nothing to do.
-setup: $(BUILD)/CMakeCache.txt
-$(BUILD)/CMakeCache.txt: $(toolchain) CMakePresets.json
+setup: $(BUILD)/configured
+$(BUILD)/configured: $(toolchain) CMakePresets.json
 	@cmake --preset $(PRESET) -B $(BUILD) --fresh --toolchain $(abspath $(toolchain)) >&2
 	@touch $@
 $(toolchain): force

@@ -1,9 +1,8 @@
 # Finds what kfuse stands on: Kokkos and, where they are there, Kokkos Kernels and the GPU vendor's matrix library.
 # Nothing is downloaded unless kfuse_FETCH_DEPENDENCIES is on: kfuse-fetch.cmake then builds the official releases.
 #
-# Sets kfuse_LIBRARIES and kfuse_DEFINITIONS, for the target kfuse; kfuse_PACKAGES, which those who find kfuse
-# installed must find too; kfuse_BACKENDS, the folders cuda and hip of backends/ as far as this Kokkos compiles them;
-# and kfuse_device_sources(), which makes sources that hold kernels go through the compiler that Kokkos uses for them.
+# Sets kfuse_LIBRARIES and kfuse_DEFINITIONS, for the target kfuse; kfuse_BACKENDS, of cuda and hip those that this
+# Kokkos has; and kfuse_device_sources(), which hands sources that hold kernels to the compiler that Kokkos uses.
 
 set(kfuse_KOKKOS_VERSIONS 4.6.99...<6)
 set(kfuse_BACKEND "" CACHE STRING "What Kokkos must have: HOST (no GPU), OPENMP, CUDA or HIP; empty: whatever it has")
@@ -31,7 +30,6 @@ if(problem)
     "-Dkfuse_FETCH_DEPENDENCIES=ON, which downloads and builds the official release.")
 endif()
 set(kfuse_LIBRARIES Kokkos::kokkos)
-set(kfuse_PACKAGES "Kokkos ${kfuse_KOKKOS_VERSIONS}")
 set(kfuse_DEFINITIONS "")
 set(kfuse_BACKENDS "")
 
@@ -42,7 +40,6 @@ find_package(KokkosKernels CONFIG QUIET HINTS ${Kokkos_DIR}/.. NO_CMAKE_SYSTEM_P
 foreach(name IN ITEMS KokkosKernels::all_libs Kokkos::kokkoskernels)  # Trilinos' name, upstream's name
   if(TARGET ${name})
     list(APPEND kfuse_LIBRARIES ${name})
-    list(APPEND kfuse_PACKAGES KokkosKernels)
     list(APPEND kfuse_DEFINITIONS KFUSE_KOKKOS_KERNELS)
     break()
   endif()
@@ -67,7 +64,6 @@ endforeach()
 if(Kokkos_ENABLE_CUDA)
   find_package(CUDAToolkit REQUIRED)
   list(APPEND kfuse_LIBRARIES CUDA::cublasLt)
-  list(APPEND kfuse_PACKAGES CUDAToolkit)
 endif()
 
 function(kfuse_device_sources)
