@@ -8,13 +8,14 @@ PRESET := $(PRESET)
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
 ARGUMENTS ?= layer
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 ifdef Kokkos_ROOT
   export Kokkos_ROOT := $(abspath $(Kokkos_ROOT))
 endif
 
 toolchain := build/deps/$(PRESET).cmake
-build := cmake --build $(BUILD) -j $(JOBS) --target
+build := cmake --build $(BUILD) --target
 
 .PHONY: help bench test setup weights picture format format-check clean force
 

@@ -5,7 +5,7 @@ set -euo pipefail
 
 folder=$1; shift
 status=0
-ctest --test-dir "$folder" --output-on-failure -j "$(nproc)" "$@" || status=$?
+ctest --test-dir "$folder" --output-on-failure -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}" "$@" || status=$?
 log=$folder/Testing/Temporary/LastTest.log
 
 read -r passed failed < <(awk '

@@ -117,7 +117,8 @@ describe_libraries() {  # describe_libraries PRESET: CMake lines; brings what is
   echo "# Written by setup.sh: where CMake finds what kfuse is built with."
   if [ -n "${Kokkos_ROOT:-}" ]; then echo "set(Kokkos_ROOT \"$Kokkos_ROOT\")"; fi
   if [ "$backend" = CUDA ] && ! has nvcc && gpu_compiler nvcc >/dev/null; then
-    echo "set(CMAKE_CUDA_COMPILER \"$(gpu_compiler nvcc)\")"
+    export CUDACXX=$(gpu_compiler nvcc)
+    echo "set(CMAKE_CUDA_COMPILER \"$CUDACXX\")"
   fi
 
   if ! probe "$backend"; then
