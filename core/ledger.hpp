@@ -17,14 +17,17 @@ struct LedgerEntry {
   Traffic traffic;
 };
 
-// While a Ledger lives, every operator called on its thread writes a line to it. With Execution::none operators check
-// their arguments and write their line, and launch nothing: what a layer costs can be known without running it.
+// While a Ledger lives, every operator called on its thread writes a line to it; of nested ones, to the innermost. With
+// Execution::none, of it or of one around it, operators check their arguments and write their line, and launch nothing:
+// what a layer costs can be known without running it.
 class Ledger {
  public:
   enum class Execution { as_usual, none };
 
   explicit Ledger(Execution execution = Execution::as_usual)
-      : execution_(execution), outer_(std::exchange(active(), this)) {}
+      : execution_(execution), outer_(std::exchange(active(), this)) {
+    if (outer_ != nullptr && outer_->execution_ == Execution::none) execution_ = Execution::none;
+  }
   ~Ledger() { active() = outer_; }
   Ledger(Ledger const&) = delete;
   Ledger& operator=(Ledger const&) = delete;
@@ -49,6 +52,8 @@ class Ledger {
     return ledger->execution_ == Execution::as_usual;
   }
   static bool is_active() { return active() != nullptr; }
+  // Do operators launch what they state?
+  static bool executes() { return active() == nullptr || active()->execution_ == Execution::as_usual; }
 
  private:
   static Ledger*& active() {

@@ -3,6 +3,8 @@
 #define KFUSE_BACKENDS_CUDA_BACKEND_HPP
 
 #include <kfuse/backends/cuda/arithmetic.hpp>
+#include <kfuse/backends/cuda/device.hpp>
+#include <kfuse/backends/cuda/graph.hpp>
 #include <kfuse/backends/cuda/lanes.hpp>
 #include <kfuse/backends/cuda/launch.hpp>
 
@@ -10,10 +12,18 @@
 
 namespace kfuse::cuda {
 
+class Blas;  // blas.hpp
+
 struct Backend {
   using Space = Kokkos::Cuda;
   static constexpr bool is_host = false;
   static constexpr int lanes = 32;
+  using Device = cuda::Device;
+  using Timer = cuda::Timer;
+  using Graph = cuda::Graph;
+  template <class S>
+  using Recorder = cuda::Recorder;
+  using Blas = cuda::Blas;
 
   template <class Kernel, class S>
   static void launch(S const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
