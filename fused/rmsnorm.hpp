@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Root-mean-square normalisation of each row (Zhang, Sennrich 2019):
+//   y(r, c) = x(r, c) / sqrt(mean over c of x(r, c)^2 + epsilon) * weight(c)
+//
+// The chain load | rmsnorm | store. A row of zeros gives zeros. x, weight and y may have different element types.
+#ifndef KFUSE_FUSED_RMSNORM_HPP
+#define KFUSE_FUSED_RMSNORM_HPP
+
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/norm.hpp>
+
+namespace kfuse {
+
+struct RmsNormOptions {
+  double epsilon = 1e-6;
+};
+
+namespace impl {
+
+template <class Space, TensorLike X, TensorLike W, TensorLike Y>
+auto rmsnorm_chain(X const& x, W const& weight, Y const& y, RmsNormOptions const& options) {
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::rmsnorm: x");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::rmsnorm: weight");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::rmsnorm: y");
+  return load(in) | rmsnorm(scale, options.epsilon) | store(out);
+}
+
+}  // namespace impl
+
+// x, y: [rows, columns]; weight: [columns]. y may be x. Returns before the work is done.
+template <class Space, TensorLike X, TensorLike W, TensorLike Y>
+void rmsnorm(Space const& space, X const& x, W const& weight, Y const& y, RmsNormOptions const& options = {}) {
+  fuse(space, "kfuse::rmsnorm", impl::rmsnorm_chain<Space>(x, weight, y, options));
+}
+// The same bits, and rows that are long and few are shared by several teams.
+template <class Space, TensorLike X, TensorLike W, TensorLike Y>
+void rmsnorm(Space const& space, X const& x, W const& weight, Y const& y, RmsNormOptions const& options,
+             Workspace<Space>& workspace) {
+  fuse(space, "kfuse::rmsnorm", impl::rmsnorm_chain<Space>(x, weight, y, options), workspace);
+}
+
+template <class Space, TensorLike X, TensorLike W, TensorLike Y>
+Traffic rmsnorm_traffic(Space const&, X const& x, W const& weight, Y const& y, RmsNormOptions const& options = {}) {
+  return traffic(impl::rmsnorm_chain<Space>(x, weight, y, options));
+}
+
+}  // namespace kfuse
+
+#endif
