@@ -254,9 +254,10 @@ inline bool overlap(Span const& a, Span const& b) {
       first(b) >= first(a) ? (first(b) - first(a)) % stride : stride - (first(a) - first(b)) % stride;
   return apart < std::uintptr_t(a.row_bytes) || apart + std::uintptr_t(b.row_bytes) > stride;
 }
+// Exactly the same memory, value by value. What moves in part or many times (a gathered table) is not.
 inline bool same_place(Span const& a, Span const& b) {
-  return a.data == b.data && a.rows == b.rows && a.row_bytes == b.row_bytes && (a.stride == b.stride || a.rows == 1) &&
-         a.element_bytes == b.element_bytes;
+  return a.moved < 0 && b.moved < 0 && a.data == b.data && a.rows == b.rows && a.row_bytes == b.row_bytes &&
+         (a.stride == b.stride || a.rows == 1) && a.element_bytes == b.element_bytes;
 }
 
 // May memory be written while the chain runs? It may lie exactly where an earlier stage read it, value by value; any

@@ -55,7 +55,7 @@ struct Rope {
   KOKKOS_FUNCTION Place partner(Place at) const {
     int const c = at.column % head_dim, half = rotary / 2;
     if (at.column >= rotated_columns || c >= rotary || (interleaved && width > 1)) return at;
-    if (interleaved) return {at.row, at.column ^ 1};
+    if (interleaved) return {at.row, c % 2 == 0 ? at.column + 1 : at.column - 1};
     return {at.row, c < half ? at.column + half : at.column - half};
   }
 
