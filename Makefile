@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # kfuse's commands. Everything that they make lies under build/.
 
 SHELL := /bin/bash

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Part of setup.sh: unpacks Debian packages into build/deps. Nothing is installed into the system, so it
 # works without root, and `rm -rf build` takes everything away again.
 #

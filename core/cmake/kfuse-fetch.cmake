@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Downloads and builds the official releases of Kokkos and, for the host, Kokkos Kernels.
 include(FetchContent)
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # run-tests.sh BUILD [CTEST ARGUMENTS]: runs the tests of a build folder. The last line, `N passed, N failed`, counts
 # doctest's test cases and, one each, the CTest entries that are not doctest's. A crash counts as one failure.
 set -euo pipefail

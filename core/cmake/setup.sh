@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Brings what kfuse is built with, and writes down where CMake finds it.
 #
 #   setup.sh best      prints the preset for the best device of this machine: cuda, hip or host
@@ -172,5 +173,5 @@ case ${1:-} in
   weights) bring_weights ;;
   install) install_packages "${@:2}" ;;
   ?*) write_toolchain "$1" ;;
-  *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs kfuse, then builds and runs a user's project (this folder) that finds it, and one that builds it along.
 #   cmake -Dbuild=FOLDER -Dsource=FOLDER -Dwork=FOLDER -Dconfiguration=TYPE "-Doptions=-DA=B;..." -P run.cmake
 
