@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bias and activation after a product whose library has no such epilogue:
+//   y(r, c) = activation(x(r, c) + bias(c))
+//
+// The chain load | bias | activation | store. The activation is chosen at run time: one branch for a pack of values
+// costs nothing beside their bytes, and saves a set of kernels for each activation.
+#ifndef KFUSE_FUSED_BIAS_ACTIVATION_HPP
+#define KFUSE_FUSED_BIAS_ACTIVATION_HPP
+
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+
+namespace kfuse {
+
+namespace impl {
+
+// The stage of an activation that is known at run time.
+struct ActivateChosen {
+  using stage = ElementStage;
+  static constexpr int flops = Activate<Activation::gelu>::flops;
+
+  Activation activation;
+
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    switch (activation) {
+      case Activation::none:
+        break;
+      case Activation::relu:
+        return Activate<Activation::relu>{}.apply(x, at);
+      case Activation::gelu:
+        return Activate<Activation::gelu>{}.apply(x, at);
+      case Activation::gelu_tanh:
+        return Activate<Activation::gelu_tanh>{}.apply(x, at);
+      case Activation::silu:
+        return Activate<Activation::silu>{}.apply(x, at);
+    }
+  }
+};
+
+template <class Space, TensorLike X, TensorLike B, TensorLike Y>
+auto bias_activation_chain(X const& x, B const& b, Y const& y, Activation activation) {
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::bias_activation: x");
+  auto const offset = tensor_of<1, Space, ElementOf<B> const>(b, "kfuse::bias_activation: bias");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation: y");
+  return load(in) | bias(offset) | ActivateChosen{activation} | store(out);
+}
+
+}  // namespace impl
+
+// x, y: [rows, columns]; bias: [columns]. y may be x. Returns before the work is done.
+template <class Space, TensorLike X, TensorLike B, TensorLike Y>
+void bias_activation(Space const& space, X const& x, B const& bias, Y const& y, Activation activation) {
+  fuse(space, "kfuse::bias_activation", impl::bias_activation_chain<Space>(x, bias, y, activation));
+}
+
+template <class Space, TensorLike X, TensorLike B, TensorLike Y>
+Traffic bias_activation_traffic(Space const&, X const& x, B const& bias, Y const& y, Activation activation) {
+  return traffic(impl::bias_activation_chain<Space>(x, bias, y, activation));
+}
+
+}  // namespace kfuse
+
+#endif

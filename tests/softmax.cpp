@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/softmax.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "support.hpp"
+
+namespace {
+
+using kfuse::bf16;
+using kfuse::fp16;
+using kfuse::softmax;
+using namespace kfuse::test;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// The definition, over the columns that are visible; zeros where there is nothing to sum.
+std::vector<double> reference(std::vector<double> const& x, int columns, double scale = 1,
+                              std::vector<double> const& visible = {}) {
+  std::vector<double> y(x.size(), 0);
+  for (std::size_t first = 0; first < x.size(); first += columns) {
+    auto const counts = [&](int c) { return visible.empty() || visible[first + c] != 0; };
+    double high = -infinity, sum = 0;
+    for (int c = 0; c < columns; ++c)
+      if (counts(c)) high = std::max(high, scale * x[first + c]);
+    if (high == -infinity) continue;
+    for (int c = 0; c < columns; ++c)
+      if (counts(c)) sum += std::exp(scale * x[first + c] - high);
+    for (int c = 0; c < columns; ++c)
+      if (counts(c)) y[first + c] = std::exp(scale * x[first + c] - high) / sum;
+  }
+  return y;
+}
+
+template <class Element>
+std::vector<double> softmaxed(std::vector<double> const& x, int columns) {
+  int const rows = int(x.size() / columns);
+  auto const y = view_of_nans<Element>(rows, columns);
+  softmax(Space(), view_of<Element>(x, rows, columns), y);
+  return download(y);
+}
+
+// Relative to 1e-6 at least: what is smaller than that of a row's sum is only held to be small.
+TEST_CASE_TEMPLATE("softmax agrees with its definition in double", Element, double, float, bf16, fp16) {
+  Space const space = another_instance();
+  for (int const columns : {1, 5, 17, 64, 511, 781, 1023, 4096, 10001, 32768})
+    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 3}}) {
+      CAPTURE(columns);
+      CAPTURE(place.shift);
+      int const rows = 3;
+      auto const x = random_values<Element>(std::size_t(rows) * columns, columns, -4, 4);
+      GuardedMatrix<Element> const in(rows, columns, x, place), out(rows, columns, place);
+      softmax(space, in.const_view(), out.view(), {.scale = 1.5});
+      double const least = std::is_same_v<Element, fp16> ? 1e-2 : 1e-6;  // below 6e-5, fp16 has fewer digits
+      CHECK(deviation(out.values(), reference(x, columns, 1.5), least) <= tolerance<Element>());
+      CHECK(out.guards_intact());
+      CHECK(in.values() == x);
+    }
+}
+
+TEST_CASE("softmax over what is visible agrees with its definition in double") {
+  for (int const columns : {3, 64, 129, 4096, 33000}) {
+    int const rows = 4;
+    auto const x = random_values<float>(std::size_t(rows) * columns, columns);
+    auto visible = random_values(std::size_t(rows) * columns, 7, 0, 2);  // row 1 shows nothing, row 2 its last column
+    for (double& v : visible) v = std::floor(v);
+    std::fill_n(visible.begin() + columns, 2 * columns, 0);
+    visible[3 * columns - 1] = 1;
+    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 1}}) {
+      GuardedMatrix<std::uint8_t> const shown(rows, columns, visible, place);
+      GuardedMatrix<float> const in(rows, columns, x, place), out(rows, columns, place);
+      softmax(Space(), in.const_view(), shown.const_view(), out.view(), {.scale = 0.5});
+      auto const y = out.values();
+      CHECK(deviation(y, reference(x, columns, 0.5, visible), 1e-6) <= 1e-5);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        if (visible[i] == 0) REQUIRE(y[i] == 0);
+      CHECK(y[3 * columns - 1] == 1);
+      CHECK(out.guards_intact());
+    }
+  }
+}
+
+// CASES P06, P08
+TEST_CASE("softmax of zeros is the same everywhere and sums to one") {
+  for (int const columns : {2, 3, 33, 513, 640, 781, 1000, 1408, 16384, 65536, 131072}) {
+    CAPTURE(columns);
+    auto const narrow = softmaxed<float>(std::vector<double>(2 * columns, 0), columns);
+    auto const wide = softmaxed<double>(std::vector<double>(2 * columns, 0), columns);
+    CHECK(deviation(narrow, std::vector<double>(2 * columns, 1.0 / columns), 0) <= 1e-6);
+    CHECK(std::accumulate(narrow.begin(), narrow.begin() + columns, 0.0) == doctest::Approx(1).epsilon(1e-6));
+    CHECK(std::accumulate(wide.begin() + columns, wide.end(), 0.0) == doctest::Approx(1).epsilon(1e-12));
+  }
+}
+
+// CASES P15
+TEST_CASE("softmax finds the one finite value among 100000") {
+  int const columns = 100000;
+  for (int const place : {0, 1, 50000, 99999}) {
+    std::vector<double> x(columns, -infinity), expected(columns, 0);
+    x[place] = 10;
+    expected[place] = 1;
+    CHECK(softmaxed<float>(x, columns) == expected);
+  }
+}
+TEST_CASE("softmax keeps differences of values that are large") {
+  auto const y = softmaxed<float>({-1e7, -1e7, -9999999, 1e30, -1e30, 1e30}, 3);
+  CHECK(deviation(y, {0.211941558, 0.211941558, 0.576116885, 0.5, 0, 0.5}) <= 1e-5);
+}
+TEST_CASE_TEMPLATE("softmax of a row of -infinity is zero, and of a NaN or +infinity NaN", Element, float, bf16) {
+  for (int const columns : {3, 70, 5000}) {
+    std::vector<double> x(4 * columns, 1), expected(4 * columns, 1.0 / columns);
+    std::fill_n(x.begin(), columns, -infinity);
+    std::fill_n(expected.begin(), columns, 0);
+    x[columns + 1] = NAN;
+    x[2 * columns + columns / 2] = infinity;
+    std::fill_n(expected.begin() + columns, 2 * columns, NAN);
+    CHECK(deviation(softmaxed<Element>(x, columns), expected, 0) <= tolerance<Element>());
+  }
+}
+
+// CASES P16
+TEST_CASE("softmax of 16-bit values sums in float") {
+  CHECK(softmaxed<bf16>(std::vector<double>(512, 0), 512) == std::vector<double>(512, 0.001953125));
+  CHECK(softmaxed<bf16>(std::vector<double>(4096, 0), 4096) == std::vector<double>(4096, 1.0 / 4096));
+}
+
+TEST_CASE("softmax in place, or with a workspace, has the same bits") {
+  for (int const columns : {129, 1024, 131072 + 3}) {
+    auto const x = view_of<float>(random_values<float>(2 * columns, 1), 2, columns);
+    auto const all = view_of<std::uint8_t>(std::vector<double>(2 * columns, 1), 2, columns);
+    auto const y = view_of_nans<float>(2, columns), z = view_of_nans<float>(2, columns);
+    kfuse::Workspace<Space> workspace(1 << 20);
+    workspace.poison(Space());
+    softmax(Space(), x, y);
+    softmax(Space(), x, z, {}, workspace);
+    CHECK(same_bits(y, z));
+    softmax(Space(), x, all, z, {}, workspace);
+    CHECK(same_bits(y, z));
+    softmax(Space(), x, x);
+    CHECK(same_bits(y, x));
+  }
+}
+
+// CASES P09
+TEST_CASE("softmax of nothing writes nothing") {
+  softmax(Space(), view_of_nans<float>(0, 4), view_of_nans<float>(0, 4));
+  softmax(Space(), view_of_nans<float>(4, 0), view_of_nans<float>(4, 0));
+}
+
+TEST_CASE("softmax refuses what does not fit, and writes nothing") {
+  auto const x = view_of<float>(random_values<float>(12, 1), 3, 4), y = view_of_nans<float>(3, 4);
+  auto const few = view_of<std::uint8_t>({1, 1, 1, 1}, 1, 4);
+  CHECK(contains(error_of([&] { softmax(Space(), x, few, y); }), "kfuse::softmax: mask: shape [1, 4]"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, view_of_nans<float>(4, 3)); }), "store: shape [4, 3]"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.scale = infinity}); }), "scale must be finite"));
+  for (double const v : download(y)) CHECK(std::isnan(v));
+}
+
+TEST_CASE("softmax moves its arguments once") {
+  kfuse::Tensor<bf16, 2> const x{nullptr, {10, 64}, {64, 1}};
+  kfuse::Tensor<std::uint8_t, 2> const m{nullptr, {10, 64}, {64, 1}};
+  CHECK(kfuse::softmax_traffic(Space(), x, x).bytes() == 2 * 10 * 64 * 2);
+  CHECK(kfuse::softmax_traffic(Space(), x, m, x).bytes() == 2 * 10 * 64 * 2 + 10 * 64);
+}
+
+}  // namespace
