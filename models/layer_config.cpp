@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <kfuse/core/check.hpp>
 #include <kfuse/models/layer_config.hpp>
+#include <kfuse/models/message.hpp>
 #include <kfuse/models/safetensors.hpp>
 
 #include <algorithm>
@@ -14,14 +15,14 @@
 #include <numbers>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace kfuse {
 namespace {
 
 using impl::check;
+using impl::listed;
+using impl::text;
 using nlohmann::json;
 
 // ---------------------------------------------------------------- presets
@@ -114,24 +115,24 @@ class Validator {
   }
 
   void rope() const {
-    require(c_.family == Family::llama, "family", "is {} (only llama rotates positions), use a llama config",
-            name(c_.family));
+    require(c_.family == Family::llama, "family", "is ", name(c_.family),
+            " (only llama rotates positions), use a llama config");
     positive("head_dim", c_.head_dim);
-    require(c_.head_dim % 2 == 0, "head_dim", "is {} (rope turns pairs of values), choose an even number", c_.head_dim);
-    require(std::isfinite(c_.rope_theta) && c_.rope_theta > 0, "rope_theta",
-            "is {} (it is the base of a power), choose a positive number such as 10000", c_.rope_theta);
+    require(c_.head_dim % 2 == 0, "head_dim", "is ", c_.head_dim,
+            " (rope turns pairs of values), choose an even number");
+    require(std::isfinite(c_.rope_theta) && c_.rope_theta > 0, "rope_theta", "is ", c_.rope_theta,
+            " (it is the base of a power), choose a positive number such as 10000");
     if (c_.rope_scaling) scaling(*c_.rope_scaling);
   }
 
  private:
-  template <class... Arguments>
-  void require(bool ok, std::string_view field, fmt::format_string<Arguments const&...> problem,
-               Arguments const&... arguments) const {
-    check(ok, where_, [&] { return fmt::format("{} {}", field, fmt::format(problem, arguments...)); });
+  template <class... Parts>
+  void require(bool ok, std::string_view field, Parts const&... problem) const {
+    check(ok, where_, [&] { return text(field, " ", problem...); });
   }
 
   void positive(std::string_view field, int value) const {
-    require(value > 0, field, "is {} (a size is at least 1), choose a positive whole number", value);
+    require(value > 0, field, "is ", value, " (a size is at least 1), choose a positive whole number");
   }
 
   void family() const {
@@ -154,47 +155,42 @@ class Validator {
   void widths() const {
     std::int64_t constexpr most = std::numeric_limits<int>::max();
     std::int64_t const qkv = std::int64_t{c_.heads} + 2 * std::int64_t{c_.kv_heads};  // no overflow: below 2^33
-    require(qkv <= most / c_.head_dim, "heads",
-            "({} and 2 x {} kv_heads) of {} values make rows too wide for an int, choose smaller ones", c_.heads,
-            c_.kv_heads, c_.head_dim);
-    require(c_.intermediate <= most / 2, "intermediate",
-            "is {} (gate and up side by side are too wide for an int), choose a smaller one", c_.intermediate);
+    require(qkv <= most / c_.head_dim, "heads", "(", c_.heads, " and 2 x ", c_.kv_heads, " kv_heads) of ", c_.head_dim,
+            " values make rows too wide for an int, choose smaller ones");
+    require(c_.intermediate <= most / 2, "intermediate", "is ", c_.intermediate,
+            " (gate and up side by side are too wide for an int), choose a smaller one");
   }
 
   void heads() const {
-    require(c_.heads % c_.kv_heads == 0, "kv_heads",
-            "is {} (each must serve as many of the {} heads as the others), choose a divisor of heads", c_.kv_heads,
-            c_.heads);
+    require(c_.heads % c_.kv_heads == 0, "kv_heads", "is ", c_.kv_heads, " (each must serve as many of the ", c_.heads,
+            " heads as the others), choose a divisor of heads");
     if (c_.family == Family::llama) return;
-    require(c_.kv_heads == c_.heads, "kv_heads",
-            "is {} but heads is {} ({} has one key head per query head), make them equal", c_.kv_heads, c_.heads,
-            name(c_.family));
-    require(c_.hidden == c_.heads * c_.head_dim, "hidden",
-            "is {} but heads x head_dim is {} x {} ({} splits hidden into heads), make them equal", c_.hidden, c_.heads,
-            c_.head_dim, name(c_.family));
+    require(c_.kv_heads == c_.heads, "kv_heads", "is ", c_.kv_heads, " but heads is ", c_.heads, " (", name(c_.family),
+            " has one key head per query head), make them equal");
+    require(c_.hidden == c_.heads * c_.head_dim, "hidden", "is ", c_.hidden, " but heads x head_dim is ", c_.heads,
+            " x ", c_.head_dim, " (", name(c_.family), " splits hidden into heads), make them equal");
   }
 
   void constants() const {
-    require(std::isfinite(c_.norm_epsilon) && c_.norm_epsilon > 0, "norm_epsilon",
-            "is {} (it keeps constant rows from dividing by zero), choose a small positive number such as 1e-5",
-            c_.norm_epsilon);
+    require(std::isfinite(c_.norm_epsilon) && c_.norm_epsilon > 0, "norm_epsilon", "is ", c_.norm_epsilon,
+            " (it keeps constant rows from dividing by zero), choose a small positive number such as 1e-5");
   }
 
   void learned_positions() const {
-    require(c_.rope_theta == 0, "rope_theta", "is {} ({} does not rotate positions), leave it 0", c_.rope_theta,
-            name(c_.family));
-    require(!c_.rope_scaling, "rope_scaling", "is given ({} does not rotate positions), leave it out", name(c_.family));
+    require(c_.rope_theta == 0, "rope_theta", "is ", c_.rope_theta, " (", name(c_.family),
+            " does not rotate positions), leave it 0");
+    require(!c_.rope_scaling, "rope_scaling", "is given (", name(c_.family),
+            " does not rotate positions), leave it out");
   }
 
   void scaling(RopeScaling const& s) const {
-    require(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor",
-            "is {} (positions are stretched, not shrunk), choose a number of at least 1", s.factor);
+    require(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor", "is ", s.factor,
+            " (positions are stretched, not shrunk), choose a number of at least 1");
     require(std::isfinite(s.low_frequency_factor) && s.low_frequency_factor > 0, "rope_scaling.low_frequency_factor",
-            "is {} (it divides a wavelength), choose a positive number", s.low_frequency_factor);
+            "is ", s.low_frequency_factor, " (it divides a wavelength), choose a positive number");
     require(std::isfinite(s.high_frequency_factor) && s.high_frequency_factor > s.low_frequency_factor,
-            "rope_scaling.high_frequency_factor",
-            "is {} but low_frequency_factor is {} (the bands would be upside down), choose a larger one",
-            s.high_frequency_factor, s.low_frequency_factor);
+            "rope_scaling.high_frequency_factor", "is ", s.high_frequency_factor, " but low_frequency_factor is ",
+            s.low_frequency_factor, " (the bands would be upside down), choose a larger one");
     positive("rope_scaling.original_max_positions", s.original_max_positions);
   }
 
@@ -217,20 +213,18 @@ double scaled(double frequency, RopeScaling const& scaling) {
 // ---------------------------------------------------------------- config.json
 
 std::string brief(json const& value) {
-  std::string const text = value.dump(-1, ' ', true);
-  return text.size() <= 60 ? text : fmt::format("a JSON {} of {} characters", value.type_name(), text.size());
+  std::string const whole = value.dump(-1, ' ', true);
+  return whole.size() <= 60 ? whole : text("a JSON ", value.type_name(), " of ", whole.size(), " characters");
 }
 
-// One JSON object of a config. Keys are lists, because families name the same thing differently; null counts
-// as absent.
+// One JSON object of a config. Keys are lists, because families name the same thing differently; null counts as absent.
 class Fields {
  public:
   using Keys = std::initializer_list<char const*>;
 
   Fields(json const& object, std::string where) : object_(object), where_(std::move(where)) {
-    check(object_.is_object(), where_, [&] {
-      return fmt::format("is {} (an object belongs there), see a Hugging Face config.json", brief(object_));
-    });
+    check(object_.is_object(), where_,
+          [&] { return text("is ", brief(object_), " (an object belongs there), see a Hugging Face config.json"); });
   }
 
   std::string const& where() const { return where_; }
@@ -239,7 +233,7 @@ class Fields {
 
   // A count that must be there.
   int size(Keys keys) const {
-    check(has(keys), where_, [&] { return fmt::format("{} is missing, add it as a whole number", *keys.begin()); });
+    check(has(keys), where_, [&] { return text(*keys.begin(), " is missing, add it as a whole number"); });
     return size_or(keys, 0);
   }
 
@@ -249,16 +243,14 @@ class Fields {
     bool const fits = value->is_number_unsigned() && value->get<std::uint64_t>() >= 1 &&
                       value->get<std::uint64_t>() <= std::numeric_limits<int>::max();
     check(fits, where_, [key = key, value = value] {
-      return fmt::format(
-          "{} is {} (a size is a whole number from 1 to {}, without quotes, point or exponent), "
-          "correct it",
-          key, brief(*value), std::numeric_limits<int>::max());
+      return text(key, " is ", brief(*value), " (a size is a whole number from 1 to ", std::numeric_limits<int>::max(),
+                  ", without quotes, point or exponent), correct it");
     });
     return value->get<int>();
   }
 
   double number(Keys keys) const {
-    check(has(keys), where_, [&] { return fmt::format("{} is missing, add it as a number", *keys.begin()); });
+    check(has(keys), where_, [&] { return text(*keys.begin(), " is missing, add it as a number"); });
     return number_or(keys, 0);
   }
 
@@ -267,7 +259,7 @@ class Fields {
     if (value == nullptr) return absent;
     bool const fits = value->is_number() && value->get<double>() > 0;
     check(fits, where_, [key = key, value = value] {
-      return fmt::format("{} is {} (a positive number belongs there, without quotes), correct it", key, brief(*value));
+      return text(key, " is ", brief(*value), " (a positive number belongs there, without quotes), correct it");
     });
     return value->get<double>();
   }
@@ -277,14 +269,14 @@ class Fields {
     auto const [key, value] = find(keys);
     if (value == nullptr || *value == honoured) return;
     throw Error(
-        fmt::format("{}: {} is {} ({}), only {} is supported", where_, key, brief(*value), why, brief(honoured)));
+        text(where_, ": ", key, " is ", brief(*value), " (", why, "), only ", brief(honoured), " is supported"));
   }
 
   void no_other_keys_than(Keys keys, std::string_view why) const {
     for (auto const& [key, value] : object_.items()) {
       bool const known = std::find(keys.begin(), keys.end(), key) != keys.end();
       check(known, where_, [&, &stranger = key] {
-        return fmt::format("has {} ({}), only {} are supported", brief(stranger), why, fmt::join(keys, ", "));
+        return text("has ", brief(stranger), " (", why, "), only ", listed(keys), " are supported");
       });
     }
   }
@@ -297,9 +289,8 @@ class Fields {
   std::string text_or(Keys keys, std::string const& absent) const {
     auto const [key, value] = find(keys);
     if (value == nullptr) return absent;
-    check(value->is_string(), where_, [key = key, value = value] {
-      return fmt::format("{} is {} (text belongs there), correct it", key, brief(*value));
-    });
+    check(value->is_string(), where_,
+          [key = key, value = value] { return text(key, " is ", brief(*value), " (text belongs there), correct it"); });
     return value->get<std::string>();
   }
 
@@ -312,8 +303,8 @@ class Fields {
       if (here == object_.end() || here->is_null()) continue;
       if (found.second == nullptr) found = {key, &*here};
       check(*found.second == *here, where_, [&] {
-        return fmt::format("{} is {} but {} is {} (both mean the same), remove one", found.first, brief(*found.second),
-                           key, brief(*here));
+        return text(found.first, " is ", brief(*found.second), " but ", key, " is ", brief(*here),
+                    " (both mean the same), remove one");
       });
     }
     return found;
@@ -328,16 +319,16 @@ Family read_family(Fields const& fields) {
   for (auto const family : {Family::llama, Family::gpt2, Family::bert}) {
     if (type == name(family)) return family;
   }
-  throw Error(fmt::format("{}: model_type is {}, choose llama, gpt2 or bert", fields.where(),
-                          type.empty() ? "missing" : brief(type)));
+  throw Error(
+      text(fields.where(), ": model_type is ", type.empty() ? "missing" : brief(type), ", choose llama, gpt2 or bert"));
 }
 
 // Hugging Face lets a Llama leave the head size out, when it follows from the rest.
 int read_head_dim(Fields const& fields, LayerConfig const& config) {
   if (!fields.has({"head_dim"})) {
     check(config.hidden % config.heads == 0, fields.where(), [&] {
-      return fmt::format("head_dim is missing and {} heads do not divide hidden_size {}, add head_dim", config.heads,
-                         config.hidden);
+      return text("head_dim is missing and ", config.heads, " heads do not divide hidden_size ", config.hidden,
+                  ", add head_dim");
     });
   }
   return fields.size_or({"head_dim"}, config.hidden / config.heads);
@@ -359,8 +350,7 @@ int read_intermediate(Fields const& fields, LayerConfig const& config) {
     return fields.size({"intermediate_size", "n_inner"});
   }
   check(config.hidden <= std::numeric_limits<int>::max() / 4, fields.where(), [&] {
-    return fmt::format("n_embd is {} (four times that, for n_inner, is too large for an int), add n_inner",
-                       config.hidden);
+    return text("n_embd is ", config.hidden, " (four times that, for n_inner, is too large for an int), add n_inner");
   });
   return 4 * config.hidden;
 }
@@ -382,7 +372,7 @@ void read_rope(Fields const& fields, LayerConfig& config) {
   Fields const rope = fields.object({"rope_parameters", "rope_scaling"});
   double const theta = rope.number_or({"rope_theta"}, config.rope_theta);
   check(!fields.has({"rope_theta"}) || theta == config.rope_theta, rope.where(), [&] {
-    return fmt::format("rope_theta is {} but {} outside (both mean the same), remove one", theta, config.rope_theta);
+    return text("rope_theta is ", theta, " but ", config.rope_theta, " outside (both mean the same), remove one");
   });
   config.rope_theta = theta;
 
@@ -397,8 +387,7 @@ void read_rope(Fields const& fields, LayerConfig& config) {
                             why);
     config.rope_scaling = read_llama3_scaling(rope);
   } else {
-    throw Error(
-        fmt::format("{}: rope_type is {}, only \"default\" and \"llama3\" are supported", rope.where(), brief(type)));
+    throw Error(text(rope.where(), ": rope_type is ", brief(type), ", only \"default\" and \"llama3\" are supported"));
   }
 }
 
@@ -430,7 +419,7 @@ void read_bert(Fields const& fields, LayerConfig& config) {
 void refuse_foreign_keys(Fields const& fields, Family family) {
   for (auto const* const key : {"rope_theta", "rope_scaling", "rope_parameters"}) {
     check(family == Family::llama || !fields.has({key}), fields.where(),
-          [&] { return fmt::format("{} is given ({} does not rotate positions), remove it", key, name(family)); });
+          [&] { return text(key, " is given (", name(family), " does not rotate positions), remove it"); });
   }
   check(!fields.has({"quantization_config"}), fields.where(),
         "quantization_config is given (weights are read as they are stored), use the unquantised model");
@@ -440,16 +429,15 @@ std::string read_text(std::filesystem::path const& file, std::string const& wher
   std::uintmax_t constexpr largest = 16 << 20;
   std::error_code error;
   auto const status = std::filesystem::status(file, error);
-  check(std::filesystem::exists(status), where, [&] {
-    return fmt::format("there is no such file, name a config.json or one of {}", fmt::join(preset_names(), ", "));
-  });
+  check(std::filesystem::exists(status), where,
+        [&] { return text("there is no such file, name a config.json or one of ", listed(preset_names())); });
   check(std::filesystem::is_regular_file(status), where, "is not a regular file, name a config.json");
   auto const bytes = std::filesystem::file_size(file, error);
   check(!error && bytes <= largest, where, "is larger than 16 MiB (no config.json is), name the right file");
   std::ifstream stream(file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
+  std::string json_text(std::istreambuf_iterator<char>(stream), {});
   check(stream.good() || stream.eof(), where, "cannot be read, check the permissions");
-  return text;
+  return json_text;
 }
 
 }  // namespace
@@ -462,9 +450,8 @@ std::vector<std::string> preset_names() {
 
 LayerConfig preset(std::string_view name) {
   auto const found = find_preset(name);
-  check(found != presets.end(), "layer_config", [&] {
-    return fmt::format("there is no preset \"{}\", choose one of {}", name, fmt::join(preset_names(), ", "));
-  });
+  check(found != presets.end(), "layer_config",
+        [&] { return text("there is no preset \"", name, "\", choose one of ", listed(preset_names())); });
   return found->second;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes and constants of one transformer layer: named presets, Hugging Face config.json files, and
-// validation.
+// The sizes and constants of one transformer layer: named presets, Hugging Face config.json files, and validation.
 #ifndef KFUSE_MODELS_LAYER_CONFIG_HPP
 #define KFUSE_MODELS_LAYER_CONFIG_HPP
 
@@ -79,8 +78,7 @@ LayerConfig config_from(std::string const& name_or_path);
 // Throws kfuse::Error for sizes and constants that make no layer; the message names the field.
 void validate(LayerConfig const& config);
 
-// [head_dim / 2]: radians per position of each rotated pair, theta^(-2 i / head_dim), scaled if the config
-// says so.
+// [head_dim / 2]: radians per position of each rotated pair, theta^(-2 i / head_dim), scaled if the config says so.
 std::vector<double> rope_inverse_frequencies(LayerConfig const& config);
 
 }  // namespace kfuse

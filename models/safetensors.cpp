@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <kfuse/core/check.hpp>
+#include <kfuse/models/message.hpp>
 #include <kfuse/models/safetensors.hpp>
 
 #include <algorithm>
@@ -11,12 +12,11 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +26,8 @@ namespace kfuse {
 namespace {
 
 using impl::check;
+using impl::listed;
+using impl::text;
 using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian, and read as they lie");
@@ -61,25 +63,27 @@ TypeFacts const& facts(StoredType type) {
 }
 
 // Text from a file as part of a message: in quotes, not long, and printable ASCII whatever it was.
-std::string in_quotes(std::string_view text) {
+std::string in_quotes(std::string_view found) {
   std::size_t constexpr longest = 120;
+  char const* const hex = "0123456789abcdef";
   std::string result = "\"";
-  for (char const c : text.substr(0, longest)) {
+  for (char const c : found.substr(0, longest)) {
     bool const printable = c >= 0x20 && c < 0x7F;
-    result += printable ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    auto const code = static_cast<unsigned char>(c);
+    result += printable ? std::string(1, c) : text("\\x", hex[code / 16], hex[code % 16]);
   }
-  return result + (text.size() > longest ? "...\"" : "\"");
+  return result + (found.size() > longest ? "...\"" : "\"");
 }
 
 std::string brief(json const& value) {
-  std::string const text = value.dump(-1, ' ', true);
-  return text.size() <= 60 ? text : fmt::format("a JSON {} of {} characters", value.type_name(), text.size());
+  std::string const whole = value.dump(-1, ' ', true);
+  return whole.size() <= 60 ? whole : text("a JSON ", value.type_name(), " of ", whole.size(), " characters");
 }
 
 std::string shown(std::vector<std::int64_t> const& shape) {
   std::size_t constexpr most = 8;
-  auto const end = shape.begin() + static_cast<std::ptrdiff_t>(std::min(shape.size(), most));
-  return fmt::format("[{}{}]", fmt::join(shape.begin(), end, ", "), shape.size() > most ? ", ..." : "");
+  std::span const first(shape.data(), std::min(shape.size(), most));
+  return text("[", listed(first), shape.size() > most ? ", ..." : "", "]");
 }
 
 // ---------------------------------------------------------------- JSON, strictly
@@ -104,10 +108,8 @@ class StrictJson : public nlohmann::json_sax<json> {
 
   bool key(string_t& key) override {
     check(open_.back().insert(key).second, where_, [&] {
-      return fmt::format(
-          "the key {} stands twice in one JSON object (readers disagree which one counts), "
-          "remove one",
-          in_quotes(key));
+      return text("the key ", in_quotes(key),
+                  " stands twice in one JSON object (readers disagree which one counts), remove one");
     });
     last_key_ = key;
     return true;
@@ -117,8 +119,8 @@ class StrictJson : public nlohmann::json_sax<json> {
     std::string_view reason = error.what();
     reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
     std::string const after = last_key_ ? " after the key " + in_quotes(*last_key_) : "";
-    throw Error(fmt::format("{}: the JSON text is not valid at byte {}{} ({}), write the file again", where_, position,
-                            after, in_quotes(reason)));
+    throw Error(text(where_, ": the JSON text is not valid at byte ", position, after, " (", in_quotes(reason),
+                     "), write the file again"));
   }
 
  private:
@@ -126,8 +128,7 @@ class StrictJson : public nlohmann::json_sax<json> {
 
   bool enter() {
     check(open_.size() < deepest, where_, [] {
-      return fmt::format("the JSON text nests deeper than {} levels (no honest file does), write the file again",
-                         deepest);
+      return text("the JSON text nests deeper than ", deepest, " levels (no honest file does), write the file again");
     });
     open_.emplace_back();
     return true;
@@ -168,23 +169,22 @@ Mapping map_file(std::filesystem::path const& file, std::string const& where) {
   // Without O_NONBLOCK, opening a pipe would wait for a writer, before we could see that it is a pipe.
   Descriptor const opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   check(opened.value >= 0, where, [reason = errno] {
-    return fmt::format("cannot be opened ({}), check the path and the permissions", system_reason(reason));
+    return text("cannot be opened (", system_reason(reason), "), check the path and the permissions");
   });
   struct stat status {};
-  check(::fstat(opened.value, &status) == 0, where, [reason = errno] {
-    return fmt::format("cannot be examined ({}), check the file system", system_reason(reason));
-  });
+  check(::fstat(opened.value, &status) == 0, where,
+        [reason = errno] { return text("cannot be examined (", system_reason(reason), "), check the file system"); });
   check(S_ISREG(status.st_mode), where,
         "is not a regular file (only those can be mapped into memory), name the .safetensors file itself");
   auto const bytes = static_cast<std::size_t>(status.st_size);
   check(bytes >= length_bytes, where, [&] {
-    return fmt::format("is too small: {} bytes (the header length alone takes {}), get the file again", bytes,
-                       length_bytes);
+    return text("is too small: ", bytes, " bytes (the header length alone takes ", length_bytes,
+                "), get the file again");
   });
   void* const address = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, opened.value, 0);
   check(address != MAP_FAILED, where, [reason = errno, bytes] {
-    return fmt::format("{} bytes cannot be mapped into memory ({}), free address space or raise its limit", bytes,
-                       system_reason(reason));
+    return text(bytes, " bytes cannot be mapped into memory (", system_reason(reason),
+                "), free address space or raise its limit");
   });
   return Mapping(static_cast<std::byte const*>(address), impl::Unmap{bytes});
 }
@@ -193,20 +193,17 @@ std::string_view header_text(std::byte const* file, std::size_t bytes, std::stri
   std::uint64_t length = 0;
   std::memcpy(&length, file, length_bytes);
   check(length <= longest_header, where, [&] {
-    return fmt::format(
-        "claims a header of {} bytes (the format allows {}), this is no safetensors file (a Git LFS "
-        "pointer? another format?), get the real one",
-        length, longest_header);
+    return text("claims a header of ", length, " bytes (the format allows ", longest_header,
+                "), this is no safetensors file (a Git LFS pointer? another format?), get the real one");
   });
   check(length <= bytes - length_bytes, where, [&] {
-    return fmt::format("claims a header of {} bytes but has only {} after the length (cut short?), get the file again",
-                       length, bytes - length_bytes);
+    return text("claims a header of ", length, " bytes but has only ", bytes - length_bytes,
+                " after the length (cut short?), get the file again");
   });
-  std::string_view const text(reinterpret_cast<char const*>(file) + length_bytes, length);
-  check(text.starts_with('{'), where,
-        "the header does not start with '{' (the format demands it), this is no safetensors file, get the "
-        "real one");
-  return text;
+  std::string_view const header(reinterpret_cast<char const*>(file) + length_bytes, length);
+  check(header.starts_with('{'), where,
+        "the header does not start with '{' (the format demands it), this is no safetensors file, get the real one");
+  return header;
 }
 
 // ---------------------------------------------------------------- the header
@@ -223,8 +220,8 @@ struct Entry {
 std::uint64_t whole_number(json const& value, std::string const& where, std::string_view what) {
   auto constexpr most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   check(value.is_number_unsigned() && value.get<std::uint64_t>() <= most, where, [&] {
-    return fmt::format("{} is {} (a whole number from 0 to {} belongs there), write the file again", what, brief(value),
-                       most);
+    return text(what, " is ", brief(value), " (a whole number from 0 to ", most,
+                " belongs there), write the file again");
   });
   return value.get<std::uint64_t>();
 }
@@ -236,16 +233,14 @@ StoredType read_dtype(json const& value, std::string const& where) {
   check(found != all_types.end(), where, [&] {
     std::vector<std::string_view> names;
     for (auto const& known : all_types) names.push_back(known.name);
-    return fmt::format("dtype is {} (kfuse reads {}), convert the tensor to one of these", brief(value),
-                       fmt::join(names, ", "));
+    return text("dtype is ", brief(value), " (kfuse reads ", listed(names), "), convert the tensor to one of these");
   });
   return found->type;
 }
 
 std::vector<std::int64_t> read_shape(json const& value, std::string const& where) {
-  check(value.is_array(), where, [&] {
-    return fmt::format("shape is {} (a list of extents belongs there), write the file again", brief(value));
-  });
+  check(value.is_array(), where,
+        [&] { return text("shape is ", brief(value), " (a list of extents belongs there), write the file again"); });
   std::vector<std::int64_t> shape;
   for (auto const& extent : value) {
     shape.push_back(static_cast<std::int64_t>(whole_number(extent, where, "an extent of shape")));
@@ -253,8 +248,8 @@ std::vector<std::int64_t> read_shape(json const& value, std::string const& where
   return shape;
 }
 
-// Bytes that the shape needs. Zero extents are left out of the overflow check, so that it does not depend on
-// their place: [0, 2^62, 2^62] is as wrong as [2^62, 2^62, 0].
+// Bytes that the shape needs. Zero extents are left out of the overflow check, so that it does not depend on their
+// place: [0, 2^62, 2^62] is as wrong as [2^62, 2^62, 0].
 std::uint64_t bytes_of(std::vector<std::int64_t> const& shape, StoredType dtype, std::string const& where) {
   std::uint64_t bytes = stored_size(dtype);
   bool empty = false;
@@ -263,8 +258,8 @@ std::uint64_t bytes_of(std::vector<std::int64_t> const& shape, StoredType dtype,
     if (extent <= 1) continue;
     auto const factor = static_cast<std::uint64_t>(extent);
     check(bytes <= std::numeric_limits<std::int64_t>::max() / factor, where, [&] {
-      return fmt::format("shape {} of {} needs more bytes than 63 bits can count, write the file again", shown(shape),
-                         name(dtype));
+      return text("shape ", shown(shape), " of ", name(dtype),
+                  " needs more bytes than 63 bits can count, write the file again");
     });
     bytes *= factor;
   }
@@ -273,16 +268,15 @@ std::uint64_t bytes_of(std::vector<std::int64_t> const& shape, StoredType dtype,
 
 void check_keys(json const& tensor, std::string const& where) {
   check(tensor.is_object(), where, [&] {
-    return fmt::format("is {} (an object with dtype, shape and data_offsets belongs there), write the file again",
-                       brief(tensor));
+    return text("is ", brief(tensor),
+                " (an object with dtype, shape and data_offsets belongs there), write the file again");
   });
   for (auto const* const key : {"dtype", "shape", "data_offsets"}) {
     check(tensor.contains(key), where,
-          [&] { return fmt::format("{} is missing (the format demands it), write the file again", key); });
+          [&] { return text(key, " is missing (the format demands it), write the file again"); });
   }
   check(tensor.size() == 3, where,
-        "has other keys than dtype, shape and data_offsets (they might change the meaning), write the file "
-        "again");
+        "has other keys than dtype, shape and data_offsets (they might change the meaning), write the file again");
 }
 
 Entry read_entry(std::string const& tensor_name, json const& tensor, std::uint64_t data_bytes,
@@ -294,22 +288,22 @@ Entry read_entry(std::string const& tensor_name, json const& tensor, std::uint64
 
   json const& offsets = tensor["data_offsets"];
   check(offsets.is_array() && offsets.size() == 2, where, [&] {
-    return fmt::format("data_offsets is {} ([begin, end] belongs there), write the file again", brief(offsets));
+    return text("data_offsets is ", brief(offsets), " ([begin, end] belongs there), write the file again");
   });
   std::uint64_t const begin = whole_number(offsets[0], where, "begin of data_offsets");
   std::uint64_t const end = whole_number(offsets[1], where, "end of data_offsets");
   check(begin <= end, where, [&] {
-    return fmt::format("data_offsets [{}, {}] run backwards (begin must not be behind end), write the file again",
-                       begin, end);
+    return text("data_offsets [", begin, ", ", end,
+                "] run backwards (begin must not be behind end), write the file again");
   });
   check(end <= data_bytes, where, [&] {
-    return fmt::format("data_offsets [{}, {}] end behind the data of {} bytes (file cut short?), get the file again",
-                       begin, end, data_bytes);
+    return text("data_offsets [", begin, ", ", end, "] end behind the data of ", data_bytes,
+                " bytes (file cut short?), get the file again");
   });
   std::uint64_t const needed = bytes_of(shape, dtype, where);
   check(needed == end - begin, where, [&] {
-    return fmt::format("data_offsets [{}, {}] hold {} bytes but shape {} of {} needs {}, write the file again", begin,
-                       end, end - begin, shown(shape), name(dtype), needed);
+    return text("data_offsets [", begin, ", ", end, "] hold ", end - begin, " bytes but shape ", shown(shape), " of ",
+                name(dtype), " needs ", needed, ", write the file again");
   });
   return {tensor_name, dtype, std::move(shape), begin, end};
 }
@@ -322,23 +316,20 @@ void check_layout(std::vector<Entry>& entries, std::uint64_t data_bytes, std::st
   Entry const* last = nullptr;
   for (auto const& entry : entries) {
     check(entry.begin >= reached, where, [&] {
-      return fmt::format(
-          "tensors {} [{}, {}] and {} [{}, {}] overlap (each byte belongs to one tensor), "
-          "write the file again",
-          in_quotes(last->name), last->begin, last->end, in_quotes(entry.name), entry.begin, entry.end);
+      return text("tensors ", in_quotes(last->name), " [", last->begin, ", ", last->end, "] and ",
+                  in_quotes(entry.name), " [", entry.begin, ", ", entry.end,
+                  "] overlap (each byte belongs to one tensor), write the file again");
     });
     check(entry.begin == reached, where, [&] {
-      return fmt::format(
-          "bytes [{}, {}] of the data, before tensor {}, belong to no tensor (the format forbids holes), "
-          "write the file again",
-          reached, entry.begin, in_quotes(entry.name));
+      return text("bytes [", reached, ", ", entry.begin, "] of the data, before tensor ", in_quotes(entry.name),
+                  ", belong to no tensor (the format forbids holes), write the file again");
     });
     reached = entry.end;
     last = &entry;
   }
   check(reached == data_bytes, where, [&] {
-    return fmt::format("has {} bytes behind the last tensor (the format forbids trailing bytes), write the file again",
-                       data_bytes - reached);
+    return text("has ", data_bytes - reached,
+                " bytes behind the last tensor (the format forbids trailing bytes), write the file again");
   });
 }
 
@@ -346,11 +337,11 @@ std::map<std::string, std::string> read_metadata(json const& value, std::string 
   std::string const where = file + ": __metadata__";
   check(value.is_object(), where, "is not an object (it maps text to text), write the file again");
   std::map<std::string, std::string> result;
-  for (auto const& [key, text] : value.items()) {
-    check(text.is_string(), where, [&refused = key, &found = text] {
-      return fmt::format("{} is {} (only text is allowed), write the file again", in_quotes(refused), brief(found));
+  for (auto const& [key, entry] : value.items()) {
+    check(entry.is_string(), where, [&refused = key, &found = entry] {
+      return text(in_quotes(refused), " is ", brief(found), " (only text is allowed), write the file again");
     });
-    result[key] = text.get<std::string>();
+    result[key] = entry.get<std::string>();
   }
   return result;
 }
@@ -374,24 +365,23 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 template <class Tensors>
 std::string nearest_names(Tensors const& tensors, std::string_view wanted) {
-  std::size_t constexpr longest = 200, most = 5'000,
-                        listed = 3;  // bounds the work, not the answer for honest files
+  // Bounds on the work, which no honest file reaches.
+  std::size_t constexpr longest = 200, most = 5'000;
   std::vector<std::pair<std::size_t, std::string_view>> ranked;
   for (auto const& [candidate, tensor] : tensors) {
     bool const measured = ranked.size() < most && candidate.size() <= longest && wanted.size() <= longest;
     ranked.emplace_back(measured ? edit_distance(candidate, wanted) : longest, candidate);
   }
-  std::size_t const kept = std::min(listed, ranked.size());
+  std::size_t const kept = std::min<std::size_t>(3, ranked.size());
   std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(kept), ranked.end());
   std::vector<std::string> names;
   for (std::size_t i = 0; i < kept; ++i) names.push_back(in_quotes(ranked[i].second));
-  return fmt::format("{}", fmt::join(names, ", "));
+  return listed(names);
 }
 
 // ---------------------------------------------------------------- conversions
 
-// A float of `exponent_bits` and `mantissa_bits` after its sign, with infinities and NaN as IEEE 754 has
-// them.
+// A float of `exponent_bits` and `mantissa_bits` after its sign, with infinities and NaN as IEEE 754 has them.
 template <int exponent_bits, int mantissa_bits>
 float small_float(std::uint32_t bits) {
   std::uint32_t constexpr most = (1u << exponent_bits) - 1, bias = most >> 1;
@@ -432,10 +422,8 @@ Number from_wide_integer(Integer value) {
   if constexpr (std::is_same_v<Number, double>) {
     auto constexpr exact = std::int64_t{1} << 53;
     check(std::cmp_less_equal(value, exact) && std::cmp_greater_equal(value, -exact), "to_double", [&] {
-      return fmt::format(
-          "an element is {} (double holds whole numbers exactly up to 2^53), read it as an integer "
-          "through StoredTensor::data",
-          value);
+      return text("an element is ", value,
+                  " (double holds whole numbers exactly up to 2^53), read it as an integer through StoredTensor::data");
     });
   }
   return static_cast<Number>(value);
@@ -503,23 +491,23 @@ void impl::Unmap::operator()(std::byte const* address) const noexcept {
   ::munmap(const_cast<std::byte*>(address), bytes);
 }
 
-void impl::check_json(std::string_view text, std::string_view where) {
+void impl::check_json(std::string_view json_text, std::string_view where) {
   // The parser takes a NUL byte for the end of the text, and would never see what follows it.
-  check(text.find('\0') == text.npos, where, "the JSON text contains a NUL byte, write the file again");
+  check(json_text.find('\0') == json_text.npos, where, "the JSON text contains a NUL byte, write the file again");
   StrictJson listener(where);
-  json::sax_parse(text, &listener);
+  json::sax_parse(json_text, &listener);
 }
 
 Safetensors::Safetensors(std::filesystem::path const& file) : file_(file) {
   std::string const where = "safetensors: " + file.string();
   mapping_ = map_file(file, where);
   std::size_t const bytes = mapping_.get_deleter().bytes;
-  std::string_view const text = header_text(mapping_.get(), bytes, where);
-  std::byte const* const data = mapping_.get() + length_bytes + text.size();
-  std::uint64_t const data_bytes = bytes - length_bytes - text.size();
+  std::string_view const header_json = header_text(mapping_.get(), bytes, where);
+  std::byte const* const data = mapping_.get() + length_bytes + header_json.size();
+  std::uint64_t const data_bytes = bytes - length_bytes - header_json.size();
 
-  impl::check_json(text, where);
-  json const header = json::parse(text);
+  impl::check_json(header_json, where);
+  json const header = json::parse(header_json);
   std::vector<Entry> entries;
   for (auto const& [key, value] : header.items()) {
     if (key == "__metadata__") {
@@ -544,10 +532,9 @@ std::vector<std::string> Safetensors::names() const {
 StoredTensor const& Safetensors::tensor(std::string_view name) const {
   auto const found = tensors_.find(name);
   check(found != tensors_.end(), "safetensors: " + file_.string(), [&] {
-    if (tensors_.empty())
-      return fmt::format("has no tensor {} (it has none at all), open another file", in_quotes(name));
-    return fmt::format("has no tensor {} (it has {}), the nearest names are {}", in_quotes(name), tensors_.size(),
-                       nearest_names(tensors_, name));
+    if (tensors_.empty()) return text("has no tensor ", in_quotes(name), " (it has none at all), open another file");
+    return text("has no tensor ", in_quotes(name), " (it has ", tensors_.size(), "), the nearest names are ",
+                nearest_names(tensors_, name));
   });
   return found->second;
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a safetensors file: the file is mapped into memory read-only, and tensors are found by name, not
-// copied.
+// Reads a safetensors file: the file is mapped into memory read-only, and tensors are found by name, not copied.
 //
 //   file   = header length (8 bytes, little-endian) | header (JSON) | data
-//   header = {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
-//   24]}}
+//   header = {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 //
-// Files come from strangers, so the whole header is proved before the first tensor is handed out: every
-// tensor lies inside the data, is as long as its shape says, shares no byte with another, and no byte belongs
-// to nobody. What does not hold is refused with a kfuse::Error. Not proved, because it cannot be: that nobody
-// shortens the file later, while it is mapped.
+// Files come from strangers, so the whole header is proved before the first tensor is handed out: every tensor lies
+// inside the data, is as long as its shape says, shares no byte with another, and no byte belongs to nobody. What does
+// not hold is refused with a kfuse::Error. Not proved, because it cannot be: that nobody shortens the file later, while
+// it is mapped.
 #ifndef KFUSE_MODELS_SAFETENSORS_HPP
 #define KFUSE_MODELS_SAFETENSORS_HPP
 
@@ -34,8 +32,8 @@ std::string_view name(StoredType type);
 // Bytes of one number.
 std::size_t stored_size(StoredType type);
 
-// A tensor inside the mapped file, row-major. `data` has no alignment (read it with memcpy) and lives as long
-// as the Safetensors it came from. A scalar has an empty shape and one element.
+// A tensor inside the mapped file, row-major. `data` has no alignment (read it with memcpy) and lives as long as the
+// Safetensors it came from. A scalar has an empty shape and one element.
 struct StoredTensor {
   StoredType dtype = StoredType::f32;
   std::vector<std::int64_t> shape;
@@ -60,7 +58,7 @@ struct Unmap {
 
 // Refuses text that is not exactly one JSON value, that names a key twice in one object (readers disagree
 // which one counts), or that nests absurdly deep. `where` begins the message.
-void check_json(std::string_view text, std::string_view where);
+void check_json(std::string_view json_text, std::string_view where);
 
 }  // namespace impl
 

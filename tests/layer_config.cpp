@@ -111,8 +111,7 @@ LayerConfig parse(Json const& object) {
   return kfuse::parse_config(text_of(object), "test.json");
 }
 
-// The message of the kfuse::Error that `work` throws; empty if it throws none. Other exceptions fail the
-// test.
+// The message of the kfuse::Error that `work` throws; empty if it throws none. Other exceptions fail the test.
 template <class Work>
 std::string refusal(Work const& work) {
   try {

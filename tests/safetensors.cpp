@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <kfuse/core/check.hpp>
+#include <kfuse/models/message.hpp>
 #include <kfuse/models/safetensors.hpp>
 
 #include <doctest/doctest.h>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <type_traits>
@@ -23,6 +25,7 @@ namespace fs = std::filesystem;
 using kfuse::Safetensors;
 using kfuse::StoredTensor;
 using kfuse::StoredType;
+using kfuse::impl::text;
 
 // A folder of this test alone, removed when the test ends.
 class Folder {
@@ -72,12 +75,17 @@ std::string file_of(std::string const& header, std::string const& data = "") {
 
 std::string tensor_json(std::string const& name, std::string const& dtype, std::string const& shape, std::size_t begin,
                         std::size_t end) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" +
-         std::to_string(begin) + "," + std::to_string(end) + "]}";
+  return text(R"(")", name, R"(":{"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":[)", begin, ",", end,
+              "]}");
 }
 
-// The message of the kfuse::Error that `work` throws; empty if it throws none. Other exceptions fail the
-// test.
+// A JSON object of these entries.
+template <class... Entries>
+std::string object(Entries const&... entries) {
+  return text("{", kfuse::impl::listed(std::initializer_list<std::string>{entries...}), "}");
+}
+
+// The message of the kfuse::Error that `work` throws; empty if it throws none. Other exceptions fail the test.
 template <class Work>
 std::string refusal(Work const& work) {
   try {
@@ -109,8 +117,8 @@ bool mentions(std::string const& message, std::string const& part) {
 
 // A file of one tensor "x" of these bytes.
 Safetensors one_tensor(Folder const& folder, std::string const& dtype, std::string const& data, std::size_t count) {
-  auto const shape = "[" + std::to_string(count) + "]";
-  return Safetensors(folder.write(file_of("{" + tensor_json("x", dtype, shape, 0, data.size()) + "}", data)));
+  return Safetensors(
+      folder.write(file_of(object(tensor_json("x", dtype, text("[", count, "]"), 0, data.size())), data)));
 }
 
 template <class Number>
@@ -199,11 +207,12 @@ void check_consistent(Safetensors const& file, std::string const& bytes) {
 // A small file with everything in it: metadata, an empty tensor, a scalar, several types, unaligned data,
 // padding.
 std::string small_file() {
-  std::string const header = "{\"__metadata__\":{\"format\":\"pt\"}," + tensor_json("a", "U8", "[3]", 0, 3) + "," +
-                             tensor_json("b.weight", "F32", "[2,1]", 3, 11) + "," +
-                             tensor_json("none", "F64", "[0,4]", 11, 11) + "," +
-                             tensor_json("s", "BF16", "[]", 11, 13) + "}  ";
-  return file_of(header, std::string("\x01\x02\x03", 3) + bytes_of(std::vector<float>{1.5f, -2.f}) + "\x80\x3F");
+  std::string const header =
+      object(R"("__metadata__":{"format":"pt"})", tensor_json("a", "U8", "[3]", 0, 3),
+             tensor_json("b.weight", "F32", "[2,1]", 3, 11), tensor_json("none", "F64", "[0,4]", 11, 11),
+             tensor_json("s", "BF16", "[]", 11, 13));
+  std::string const data = std::string("\x01\x02\x03", 3) + bytes_of(std::vector<float>{1.5f, -2.f}) + "\x80\x3F";
+  return file_of(header + "  ", data);
 }
 
 // Opens the file; it is either refused properly or consistent.
@@ -303,12 +312,12 @@ TEST_CASE("unaligned data is read") {
   CHECK(kfuse::to_double(file.tensor("b.weight")) == std::vector<double>{1.5, -2});
   // Wherever the data starts, the floats behind the bytes "a" are unaligned in one of two headers.
   auto const misaligned = [](StoredTensor const& t) { return reinterpret_cast<std::uintptr_t>(t.data) % 4 != 0; };
-  std::string const a = tensor_json("a", "U8", "[1]", 0, 1) + "," + tensor_json("b", "F64", "[1]", 1, 9);
-  std::string const data = "\x07" + bytes_of(std::vector<double>{0.3});
+  std::string const header = object(tensor_json("a", "U8", "[1]", 0, 1), tensor_json("b", "F64", "[1]", 1, 9));
+  std::string const data = text("\x07", bytes_of(std::vector<double>{0.3}));
   int unaligned = 0;
   for (std::string const padding : {"", " "}) {
     Folder const other;
-    Safetensors const shifted(other.write(file_of("{" + a + "}" + padding, data)));
+    Safetensors const shifted(other.write(file_of(header + padding, data)));
     unaligned += misaligned(shifted.tensor("b"));
     CHECK(kfuse::to_double(shifted.tensor("b")) == std::vector<double>{0.3});
     CHECK(kfuse::to_float(shifted.tensor("b")) == std::vector<float>{0.3f});
@@ -350,11 +359,11 @@ TEST_CASE("moving the file leaves its tensors where they are") {
 
 TEST_CASE("an absent name is refused with its nearest neighbours") {
   Folder const folder;
-  std::string const header = "{" + tensor_json("model.layers.0.mlp.up_proj.weight", "U8", "[1]", 0, 1) + "," +
-                             tensor_json("model.layers.0.mlp.gate_proj.weight", "U8", "[1]", 1, 2) + "," +
-                             tensor_json("model.layers.1.mlp.up_proj.weight", "U8", "[1]", 2, 3) + "," +
-                             tensor_json("lm_head.weight", "U8", "[1]", 3, 4) + "," +
-                             tensor_json("zzz", "U8", "[1]", 4, 5) + "}";
+  std::string const header =
+      object(tensor_json("model.layers.0.mlp.up_proj.weight", "U8", "[1]", 0, 1),
+             tensor_json("model.layers.0.mlp.gate_proj.weight", "U8", "[1]", 1, 2),
+             tensor_json("model.layers.1.mlp.up_proj.weight", "U8", "[1]", 2, 3),
+             tensor_json("lm_head.weight", "U8", "[1]", 3, 4), tensor_json("zzz", "U8", "[1]", 4, 5));
   Safetensors const file(folder.write(file_of(header, "12345")));
   std::string const message = refusal([&] { file.tensor("layers.0.mlp.up_proj.weight"); });
   mentions(message, "\"layers.0.mlp.up_proj.weight\"");
@@ -402,7 +411,7 @@ TEST_CASE("a header that is not strict JSON is refused") {
 
 TEST_CASE("a name that stands twice is refused, wherever it stands") {
   std::string const x = tensor_json("x", "U8", "[1]", 0, 1);
-  mentions(refusal_of_header("{" + x + "," + x + "}", "1"), "key \"x\" stands twice");
+  mentions(refusal_of_header(object(x, x), "1"), "key \"x\" stands twice");
   mentions(refusal_of_header(R"({"x":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})", "1"),
            "key \"dtype\" stands twice");
   mentions(refusal_of_header(R"({"__metadata__":{},"__metadata__":{}})"), "stands twice");
@@ -444,29 +453,28 @@ TEST_CASE("a shape that overflows is refused, wherever its zeros stand") {
        {"[4611686018427387904,4611686018427387904]", "[0,4611686018427387904,4611686018427387904]",
         "[4611686018427387904,4611686018427387904,0]", "[4294967296,4294967296]", "[2305843009213693952]",
         "[9223372036854775807]"}) {
-    mentions(refusal_of_header("{" + tensor_json("x", "F32", shape, 0, 0) + "}"), "63 bits");
+    mentions(refusal_of_header(object(tensor_json("x", "F32", shape, 0, 0))), "63 bits");
   }
 }
 
 TEST_CASE("offsets that lie are refused") {
   std::string const four = "1234", eight = "12345678";
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[1]", 4, 0) + "}", four), "run backwards");
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[1]", 0, 4) + "}", "123"), "end behind the data of 3");
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[1]", 9'000'000'000, 9'000'000'004) + "}", four),
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[1]", 4, 0)), four), "run backwards");
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[1]", 0, 4)), "123"), "end behind the data of 3");
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[1]", 9'000'000'000, 9'000'000'004)), four),
            "end behind the data");
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[2]", 0, 4) + "}", four),
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[2]", 0, 4)), four),
            "hold 4 bytes but shape [2] of F32 needs 8");
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[]", 0, 8) + "}", eight), "needs 4");
-  mentions(refusal_of_header("{" + tensor_json("x", "F32", "[0]", 0, 4) + "}", four), "needs 0");
-  mentions(refusal_of_header("{" + tensor_json("x", "U8", "[" + std::string(2000, '1') + "]", 0, 4) + "}", four),
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[]", 0, 8)), eight), "needs 4");
+  mentions(refusal_of_header(object(tensor_json("x", "F32", "[0]", 0, 4)), four), "needs 0");
+  mentions(refusal_of_header(object(tensor_json("x", "U8", text("[", std::string(2000, '1'), "]"), 0, 4)), four),
            "after the key \"shape\"");
 }
 
 TEST_CASE("tensors that overlap, and bytes that belong to nobody, are refused") {
   auto const two = [](std::size_t a0, std::size_t a1, std::size_t b0, std::size_t b1) {
-    auto const length = [](std::size_t n) { return "[" + std::to_string(n) + "]"; };
-    return "{" + tensor_json("a", "U8", length(a1 - a0), a0, a1) + "," +
-           tensor_json("b", "U8", length(b1 - b0), b0, b1) + "}";
+    auto const length = [](std::size_t n) { return text("[", n, "]"); };
+    return object(tensor_json("a", "U8", length(a1 - a0), a0, a1), tensor_json("b", "U8", length(b1 - b0), b0, b1));
   };
   mentions(refusal_of_header(two(0, 3, 2, 4), "1234"), "tensors \"a\" [0, 3] and \"b\" [2, 4] overlap");
   mentions(refusal_of_header(two(2, 4, 0, 3), "1234"), "overlap");
@@ -495,7 +503,7 @@ TEST_CASE("messages stay short and printable whatever the file says") {
   mentions(bell, "\\x07\\xc3\\xa4");
   std::string many = "[1";
   for (int i = 0; i < 10'000; ++i) many += ",1";
-  CHECK(refusal_of_header("{" + tensor_json("x", "F32", many + "]", 0, 0) + "}").size() < 600);
+  CHECK(refusal_of_header(object(tensor_json("x", "F32", many + "]", 0, 0))).size() < 600);
   CHECK(refusal_of_header("{\"x\":[" + std::string(40'000, '"') + "]}").size() < 600);
 }
 
