@@ -8,7 +8,9 @@
 
 namespace kfuse {
 
-template <class Element, class Memory = void>
+enum class Gathered { replaces, adds };
+
+template <Gathered gathered, class Element, class Memory = void>
 struct Gather {
   using stage = ElementStage;
   using element = Element;
@@ -16,7 +18,6 @@ struct Gather {
 
   Tensor<Element const, 2> table;  // [table rows, columns]
   Tensor<int const, 1> indices;    // [rows]
-  bool adds;                       // to the values instead of replacing them
 
   Shape shape() const { return {indices.extent(0), table.extent(1)}; }
   auto reads() const {
@@ -34,22 +35,32 @@ struct Gather {
     int const row = indices(at.row);
     X looked_up{};
     if (row >= 0 && row < table.extent(0)) read(table.at(row, at.column), looked_up);
-    for (int i = 0; i < X::width; ++i) x[i] = adds ? x[i] + looked_up[i] : looked_up[i];
+    for (int i = 0; i < X::width; ++i) {
+      if constexpr (gathered == Gathered::adds)
+        x[i] += looked_up[i];
+      else
+        x[i] = looked_up[i];
+    }
   }
 };
+
+namespace impl {
+template <Gathered gathered, TensorLike T, TensorLike I>
+auto gather_stage(T const& table, I const& indices) {
+  return Gather<gathered, ElementOf<T>, typename MemoryOf<T>::type>{tensor<2>(table, "gather: table"),
+                                                                    tensor<1>(indices, "gather: indices")};
+}
+}  // namespace impl
 
 // table: [entries, columns]; indices: int, [rows].
 template <TensorLike T, TensorLike I>
 auto gather(T const& table, I const& indices) {
-  return Gather<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<2>(table, "gather: table"), impl::tensor<1>(indices, "gather: indices"), false};
+  return impl::gather_stage<Gathered::replaces>(table, indices);
 }
 // The same, added to the values: the second of several embeddings.
 template <TensorLike T, TensorLike I>
 auto add_gathered(T const& table, I const& indices) {
-  auto stage = gather(table, indices);
-  stage.adds = true;
-  return stage;
+  return impl::gather_stage<Gathered::adds>(table, indices);
 }
 
 }  // namespace kfuse
