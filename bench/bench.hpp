@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator's entry in the benchmark program is made of. An entry is one file, bench/<op>.cpp, with one struct
+// and one registration; element types, sizes, warm-up, checks, timing and output are the program's:
+//
+//   struct AddRmsnorm {
+//     template <class Element, class Space>
+//     static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
+//       int const rows = sizes["rows"], columns = sizes["columns"];
+//       auto const x = bench::random<Element>(memory, -1, 1, rows, columns);
+//       auto const y = bench::empty<Element>(memory, rows, columns);
+//       ...
+//       return {.fused = [=](bench::Context<Space> const& on) { kfuse::add_rmsnorm(on.space, x, ..., y); },
+//               .eager = [=](bench::Context<Space> const& on) { ... one launch for each operation ... },
+//               .outputs = {bench::output("y", y, [=](std::ptrdiff_t row) { ... the definition, in double ... })}};
+//     }
+//   };
+//   bench::Register<AddRmsnorm> const entry("add_rmsnorm", "h = x + residual, y = rmsnorm(h)",
+//                                           {{"rows", 16384}, {"columns", 4096}});
+//
+// make() is called twice: once to count memory, with tensors that must not be touched, and then in earnest. Launches,
+// bytes and operations come from what the operators state in the Ledger.
+#ifndef KFUSE_BENCH_BENCH_HPP
+#define KFUSE_BENCH_BENCH_HPP
+
+#include "arguments.hpp"
+
+#include <kfuse/core/blas.hpp>
+#include <kfuse/core/element.hpp>
+#include <kfuse/core/random.hpp>
+#include <kfuse/core/tensor.hpp>
+#include <kfuse/core/workspace.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+using DeviceSpace = Kokkos::DefaultExecutionSpace;
+using HostSpace = Kokkos::DefaultHostExecutionSpace;
+
+// The element types that a run may ask for.
+inline constexpr std::array element_types{kfuse::ElementType::fp64, kfuse::ElementType::fp32, kfuse::ElementType::bf16,
+                                   kfuse::ElementType::fp16};
+
+// Calls f(std::type_identity<Element>).
+template <class F>
+auto with_element(kfuse::ElementType type, F const& f) {
+  switch (type) {
+    case kfuse::ElementType::fp64:
+      return f(std::type_identity<double>());
+    case kfuse::ElementType::fp32:
+      return f(std::type_identity<float>());
+    case kfuse::ElementType::bf16:
+      return f(std::type_identity<kfuse::bf16>());
+    case kfuse::ElementType::fp16:
+      return f(std::type_identity<kfuse::fp16>());
+    default:
+      throw std::logic_error(std::string("bench: no run has the element type ") + kfuse::name(type));
+  }
+}
+
+// The sizes of a case by name, in the order in which the entry gives them.
+class Sizes {
+ public:
+  Sizes(std::initializer_list<std::pair<std::string, int>> sizes) : sizes_(sizes) {}
+
+  int operator[](std::string const& name) const {
+    for (auto const& [known, value] : sizes_)
+      if (known == name) return value;
+    throw std::logic_error("bench: the entry has no size " + name);
+  }
+  bool has(std::string const& name) const {
+    for (auto const& size : sizes_)
+      if (size.first == name) return true;
+    return false;
+  }
+  void set(std::string const& name, int value) {
+    for (auto& [known, old] : sizes_)
+      if (known == name) old = value;
+  }
+  auto begin() const { return sizes_.begin(); }
+  auto end() const { return sizes_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, int>> sizes_;
+};
+
+// The memory of a case: one block, or, while counting, addresses that must not be used.
+template <class Space>
+struct Memory {
+  Space space;
+  kfuse::Workspace<Space> block;
+  kfuse::Workspace<Space> elsewhere = kfuse::Workspace<Space>::counting();  // what the case itself will allocate
+  bool is_counting;
+  std::uint64_t seed = 0;  // of the last random tensor
+
+  explicit Memory(Space const& s) : space(s), block(kfuse::Workspace<Space>::counting()), is_counting(true) {}
+  Memory(Space const& s, std::size_t bytes) : space(s), block(bytes), is_counting(false) { block.poison(s); }
+};
+
+template <class Element>
+struct FillKernel {
+  Element* data;
+  std::uint64_t seed;
+  double low, high;
+
+  KOKKOS_FUNCTION void operator()(std::ptrdiff_t i) const {
+    auto const words = kfuse::random_quad({seed, 0}, i / 4, 0);
+    double const unit = (words.word[i % 4] + 0.5) * 0x1p-32;
+    data[i] = kfuse::from_real<Element>(kfuse::Real<Element>(low + (high - low) * unit));
+  }
+};
+
+// Memory of `workspace`. Sizes come from the command line and may be anything.
+template <class Element, class Space, std::integral... Extent>
+auto take(kfuse::Workspace<Space>& workspace, Extent... extent) {
+  double const bytes = (double(sizeof(Element)) * ... * double(extent));
+  if (bytes > 0x1p60) throw UsageError("device memory too small: no device has the 2^60 bytes that these sizes need");
+  return workspace.template take<Element>("a tensor of the benchmark", extent...);
+}
+
+// A contiguous tensor for results. It holds NaNs.
+template <class Element, class Space, std::integral... Extent>
+auto empty(Memory<Space>& memory, Extent... extent) {
+  return take<Element>(memory.block, extent...);
+}
+
+// A contiguous tensor of values spread evenly over [low, high), the same in every run and on every device.
+template <class Element, class Space, std::integral... Extent>
+auto random(Memory<Space>& memory, double low, double high, Extent... extent) {
+  auto const t = empty<Element>(memory, extent...);
+  std::uint64_t const seed = ++memory.seed;
+  if (!memory.is_counting)
+    Kokkos::parallel_for("kfuse::bench::fill",
+                         Kokkos::RangePolicy<Space, Kokkos::IndexType<std::ptrdiff_t>>(memory.space, 0, t.size()),
+                         FillKernel<Element>{t.data, seed, low, high});
+  return t;
+}
+
+// Row `index` of a contiguous tensor, all leading dimensions taken as one, as doubles on the host. Waits.
+template <class Space, class Element, int rank>
+std::vector<double> row(kfuse::Tensor<Element, rank> const& t, std::ptrdiff_t index = 0) {
+  using Value = std::remove_const_t<Element>;
+  std::size_t const columns = t.extent(rank - 1);
+  std::vector<Value> copy(columns);
+  Kokkos::deep_copy(
+      Kokkos::View<Value*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), columns),
+      Kokkos::View<Value const*, typename Space::memory_space, Kokkos::MemoryUnmanaged>(
+          t.data + index * std::ptrdiff_t(columns), columns));
+  std::vector<double> values(columns);
+  for (std::size_t i = 0; i < columns; ++i) {
+    if constexpr (std::integral<Value>)
+      values[i] = double(copy[i]);
+    else
+      values[i] = double(kfuse::to_real(copy[i]));
+  }
+  return values;
+}
+
+// What work is done with. The workspace is as large as the work took when it was counted.
+template <class Space>
+struct Context {
+  Space const& space;
+  kfuse::Workspace<Space>& workspace;
+  kfuse::Blas<Space>& blas;
+};
+
+// The relative error that one rounding to the element type makes, and the float or double arithmetic before it.
+constexpr double rounding(kfuse::ElementType type) {
+  switch (type) {
+    case kfuse::ElementType::fp64:
+      return 1e-12;
+    case kfuse::ElementType::fp32:
+      return 1e-5;
+    case kfuse::ElementType::bf16:
+      return 1.02 / 256;
+    case kfuse::ElementType::fp16:
+      return 1.02 / 2048;
+    case kfuse::ElementType::fp8_e4m3:
+      return 1.02 / 16;
+    case kfuse::ElementType::fp8_e5m2:
+      return 1.02 / 8;
+  }
+  return 0;
+}
+
+// A contiguous result, taken as rows, and what it should be.
+struct Output {
+  std::string name;
+  void* data;
+  kfuse::ElementType type;
+  std::ptrdiff_t rows;
+  int columns;
+  // Row `row` by definition, in double; it shares no code with the operator. Empty if there is no way to know: then
+  // the modes are held against each other alone.
+  std::function<std::vector<double>(std::ptrdiff_t row)> reference;
+  double allowed;         // deviation relative to max(|reference|, floor)
+  double floor = 1e-2;    // below it, deviations count as absolute
+  int rows_checked = 0;   // against the reference, spread evenly; 0: as many as make a million values
+};
+
+// `roundings`: how many of the element type's roundings the result may be off.
+template <class Element, int rank>
+Output output(std::string name, kfuse::Tensor<Element, rank> const& t,
+              std::function<std::vector<double>(std::ptrdiff_t row)> reference, double roundings = 1) {
+  constexpr auto type = kfuse::element_type<Element>;
+  int const columns = t.extent(rank - 1);
+  return {std::move(name), t.data, type, columns == 0 ? 0 : t.size() / columns, columns, std::move(reference),
+          roundings * rounding(type)};
+}
+
+template <class Space>
+using Work = std::function<void(Context<Space> const&)>;
+
+template <class Space>
+struct Case {
+  Work<Space> fused;
+  Work<Space> eager = {};            // the same results, one launch for each operation
+  std::vector<Output> outputs = {};  // both write all of them; inputs stay as they are
+  std::string path = {};             // which kernel was chosen, if there is a choice
+  int layers = 1;                    // times the work is done in one call; figures are for one
+};
+
+// One operator of the program.
+struct Entry {
+  std::string name, what;
+  Sizes sizes;  // their names, and their values if the command line gives none
+  std::function<Case<DeviceSpace>(Memory<DeviceSpace>&, kfuse::ElementType, Sizes const&)> make_on_device;
+  std::function<Case<HostSpace>(Memory<HostSpace>&, kfuse::ElementType, Sizes const&)> make_on_host;
+
+  template <class Space>
+  Case<Space> make(Memory<Space>& memory, kfuse::ElementType type, Sizes const& given) const {
+    if constexpr (std::is_same_v<Space, DeviceSpace>)
+      return make_on_device(memory, type, given);
+    else
+      return make_on_host(memory, type, given);
+  }
+};
+
+inline std::vector<Entry>& registry() {
+  static std::vector<Entry> entries;
+  return entries;
+}
+
+// Maker: static Case<Space> make<Element>(Memory<Space>&, Sizes const&).
+template <class Maker>
+struct Register {
+  Register(std::string name, std::string what, Sizes sizes) {
+    auto const make = []<class Space>(Memory<Space>& memory, kfuse::ElementType type, Sizes const& given) {
+      return with_element(type, [&]<class Element>(std::type_identity<Element>) {
+        return Maker::template make<Element>(memory, given);
+      });
+    };
+    registry().push_back({std::move(name), std::move(what), std::move(sizes), make, make});
+  }
+};
+
+}  // namespace bench
+
+#endif

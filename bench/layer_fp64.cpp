@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_case.hpp"
+
+template struct bench::LayerMaker<double>;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A piece of work: first counted, with nothing allocated or launched, and then laid out in memory that is known to
+// suffice.
+#ifndef KFUSE_BENCH_PREPARE_HPP
+#define KFUSE_BENCH_PREPARE_HPP
+
+#include "arguments.hpp"
+#include "bench.hpp"
+#include "table.hpp"
+
+#include <kfuse/core/device.hpp>
+#include <kfuse/core/ledger.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bench {
+
+// What the program is asked to do, for one space.
+template <class Space>
+struct Job {
+  std::string work;  // its name in the report
+  kfuse::ElementType element;
+  std::vector<std::pair<std::string, int>> shape;
+  std::function<Case<Space>(Memory<Space>&)> make;
+};
+
+// What one mode of a case states.
+struct Cost {
+  std::vector<kfuse::LedgerEntry> lines;
+  kfuse::Traffic traffic;
+  int launches = 0;
+  std::size_t workspace_bytes = 0;
+};
+
+template <class Space>
+Cost cost(Space const& space, kfuse::Blas<Space>& blas, Work<Space> const& work) {
+  if (!work) return {};
+  auto workspace = kfuse::Workspace<Space>::counting();
+  kfuse::Ledger const ledger(kfuse::Ledger::Execution::none);
+  work(Context<Space>{space, workspace, blas});
+  return {ledger.entries(), ledger.traffic(), ledger.launches(), workspace.peak()};
+}
+
+// A case that takes no memory.
+template <class Space>
+struct Counted {
+  Memory<Space> memory;
+  Case<Space> work;
+  Cost fused, eager;
+
+  Counted(Space const& space, kfuse::Blas<Space>& blas, Job<Space> const& job)
+      : memory(space),
+        work(job.make(memory)),
+        fused(cost(space, blas, work.fused)),
+        eager(cost(space, blas, work.eager)) {}
+
+  std::size_t workspace_bytes() const { return std::max(fused.workspace_bytes, eager.workspace_bytes); }
+};
+
+inline void check_memory(std::size_t needed, kfuse::DeviceFacts const& device, std::string const& work) {
+  if (needed > device.memory_free)
+    throw UsageError("device memory too small: " + work + " needs " + bytes_text(double(needed)) + ", but of " +
+                     bytes_text(double(device.memory_total)) + " on " + device.name + " only " +
+                     bytes_text(double(device.memory_free)) + " are free; make the sizes smaller");
+}
+
+// A case with all the memory that running and measuring it takes.
+template <class Space>
+class Prepared {
+ public:
+  Prepared(Space const& s, Job<Space> const& job)
+      : space(s), blas(s), counted_(s, blas, job), memory_(allocated(job)), workspace_(counted_.workspace_bytes()) {
+    work = job.make(memory_);
+    scratch_ = Bytes(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::bench::scratch"), scratch_bytes());
+    Kokkos::deep_copy(space, scratch_, 0);
+    Kokkos::fence("kfuse::bench: the case is ready");
+  }
+
+  Cost const& fused() const { return counted_.fused; }
+  Cost const& eager() const { return counted_.eager; }
+  void run(Space const& on, Work<Space> const& mode) { mode(Context<Space>{on, workspace_, blas}); }
+
+  // Empties the cache by reading.
+  void flush() const {
+    kfuse::flush_cache(space, Kokkos::subview(scratch_, Kokkos::pair(std::size_t(0), flush_bytes())));
+  }
+  // A copy that reads and writes `bytes` together.
+  void copy(std::size_t bytes) const {
+    kfuse::copy_bytes(space, scratch_.data() + scratch_.size() / 2, scratch_.data(), bytes / 2);
+  }
+
+  Space space;
+  kfuse::Blas<Space> blas;
+  Case<Space> work;
+
+ private:
+  using Bytes = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
+
+  std::size_t flush_bytes() const { return kfuse::flush_bytes(space); }
+  std::size_t scratch_bytes() const {
+    std::size_t const most = std::max({flush_bytes(), counted_.fused.traffic.bytes(), counted_.eager.traffic.bytes()});
+    return (most + 511) / 512 * 512;
+  }
+  Memory<Space> allocated(Job<Space> const& job) const {
+    std::size_t const inside = counted_.memory.block.peak();
+    check_memory(inside + counted_.memory.elsewhere.peak() + counted_.workspace_bytes() + scratch_bytes(),
+                 kfuse::device_facts(space), job.work);
+    return Memory<Space>(space, inside);
+  }
+
+  Counted<Space> counted_;
+  Memory<Space> memory_;
+  kfuse::Workspace<Space> workspace_;
+  Bytes scratch_;
+};
+
+}  // namespace bench
+
+#endif
