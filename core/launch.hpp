@@ -16,6 +16,7 @@ namespace kfuse::impl {
 
 // The one way a kernel is started. A kernel is a struct with
 //   static constexpr int threads, registers   team size, and the most registers a thread may take
+//   int team_size                             if the team is smaller, and only known at run time
 //   template <class Team> operator()(Team const&) const
 // `label` is what tools show: "kfuse::<operator>". An empty league launches nothing.
 template <class Kernel, class Space>

@@ -15,14 +15,17 @@ constexpr int resident_teams(int threads, int registers) {
   return teams > 0 ? teams : 1;
 }
 
-// Runs `kernel` once for each of `league` teams of Kernel::threads threads with `scratch_bytes` of team memory.
+// Runs `kernel` once for each of `league` teams of Kernel::threads threads, or kernel.team_size where that is known at
+// run time alone, with `scratch_bytes` of team memory.
 // Kernel::registers bounds the registers a thread may take, so that enough teams stay in flight.
 // The light-weight hint makes the functor a kernel argument, which is asynchronous and can be captured.
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
   using Bounds = Kokkos::LaunchBounds<Kernel::threads, resident_teams(Kernel::threads, Kernel::registers)>;
-  Kokkos::TeamPolicy<Space, Bounds> policy(space, int(league), Kernel::threads, 1);
+  int threads = Kernel::threads;
+  if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
+  Kokkos::TeamPolicy<Space, Bounds> policy(space, int(league), threads, 1);
   if (scratch_bytes > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch_bytes + 16));
   Kokkos::parallel_for(
       label, Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight), kernel);

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row executor's kernels as a GPU runs them, lanes and all, on the host: with lane groups of 32 and of 64.
+#include "simulated_lanes.hpp"
+
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/norm.hpp>
+#include <kfuse/fused/stage/rope.hpp>
+#include <kfuse/fused/stage/softmax.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "support.hpp"
+
+namespace {
+
+using kfuse::bf16;
+using kfuse::load;
+using kfuse::store;
+using namespace kfuse::test;
+
+using Lanes32 = SimulatedSpace<32>;
+using Lanes64 = SimulatedSpace<64>;
+
+// A row stage whose sum is more than a number, so that the order of merging shows: y = (x - mean) / deviation, with
+// merged means and squares (Chan, Golub, LeVeque 1979).
+struct Standardize {
+  using stage = kfuse::RowStage;
+  template <class Real>
+  struct Moments {
+    Real count, mean, squares;
+  };
+  template <class Real>
+  KOKKOS_FUNCTION Moments<Real> identity() const {
+    return {0, 0, 0};
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void merge(Moments<Real>& a, Moments<Real> const& b) const {
+    Real const count = a.count + b.count, apart = b.mean - a.mean;
+    if (b.count == 0) return;
+    a.squares += b.squares + apart * apart * a.count * b.count / count;
+    a.mean += apart * b.count / count;
+    a.count = count;
+  }
+  template <class Real, class X>
+  KOKKOS_FUNCTION void accumulate(Moments<Real>& sum, X const& x, kfuse::Place) const {
+    for (auto v : x) merge(sum, Moments<Real>{1, v, 0});
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Moments<Real> finish(Moments<Real> sum, int) const {
+    return {sum.count, sum.mean, Kokkos::sqrt(sum.squares / sum.count)};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, kfuse::Place, Moments<typename X::Real> const& row) const {
+    for (auto& v : x) v = (v - row.mean) / row.squares;
+  }
+};
+
+std::vector<double> standardized(std::vector<double> const& x, int columns) {
+  std::vector<double> y(x.size());
+  for (std::size_t first = 0; first < x.size(); first += columns) {
+    double mean = 0, squares = 0;
+    for (int c = 0; c < columns; ++c) mean += x[first + c] / columns;
+    for (int c = 0; c < columns; ++c) squares += (x[first + c] - mean) * (x[first + c] - mean) / columns;
+    for (int c = 0; c < columns; ++c) y[first + c] = (x[first + c] - mean) / std::sqrt(squares);
+  }
+  return y;
+}
+
+// Rows in host memory, `shift` elements after a 16-byte boundary.
+template <class Element>
+struct Rows {
+  std::vector<Element> memory;
+  kfuse::Tensor<Element, 2> tensor;
+
+  Rows(int rows, int columns, std::vector<double> const& values, int shift = 0)
+      : memory(std::size_t(rows) * columns + 32, kfuse::from_real<Element>(NAN)) {
+    auto const past = reinterpret_cast<std::uintptr_t>(memory.data()) % 16 / sizeof(Element);
+    tensor = kfuse::make_tensor(memory.data() + (16 / sizeof(Element) - past) + shift, rows, columns);
+    for (std::size_t i = 0; i < values.size(); ++i) tensor.data[i] = kfuse::from_real<Element>(values[i]);
+  }
+  std::vector<double> values() const {
+    std::vector<double> v(tensor.size());
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = kfuse::to_real(tensor.data[i]);
+    return v;
+  }
+};
+
+// How a chain is run: how far the memory is from where wide access is possible, and whether segments get own teams.
+struct Run {
+  int shift = 0;
+  bool split = false;
+};
+template <class Space, class Element, class Stages>
+std::vector<double> run(std::vector<double> const& x, int columns, Stages const& stages, Run how = {}) {
+  int const rows = int(x.size()) / columns;
+  Rows<Element> const in(rows, columns, x, how.shift), out(rows, columns, {}, how.shift);
+  auto const chain = load(in.tensor) | stages | store(out.tensor);
+  Space space;
+  if (how.split) space.lanes = 1 << 20;
+  kfuse::Workspace<Space> workspace(1 << 16);
+  kfuse::Ledger ledger;
+  kfuse::impl::fuse_on(space, "test", chain, &workspace);
+  REQUIRE((ledger.launches() > 1) == how.split);
+  return out.values();
+}
+
+TEST_CASE_TEMPLATE("rows of all layouts agree with the definition in double, and with themselves", Space, Lanes32,
+                   Lanes64) {
+  // Sub-group rows, whole groups, teams; several rows to a team; a row in passes.
+  for (int const columns : {4, 28, 60, 128, 200, 512, 1020, 2048, 4096, 8188, 16384, 20000}) {
+    CAPTURE(columns);
+    int const rows = columns < 300 ? 37 : columns < 3000 ? 5 : 2;
+    auto const x = random_values<float>(std::size_t(rows) * columns, columns, -1, 3);
+    auto const y = run<Space, float>(x, columns, Standardize());
+    CHECK(deviation(y, standardized(x, columns), 1) <= 1e-5);
+    // The last row alone, and the same in memory that allows no wide access: the same bits.
+    std::vector<double> const last(x.end() - columns, x.end());
+    CHECK(run<Space, float>(last, columns, Standardize()) == std::vector(y.end() - columns, y.end()));
+    CHECK(run<Space, float>(x, columns, Standardize(), {.shift = 1}) == y);
+  }
+}
+
+TEST_CASE_TEMPLATE("rows of any width agree with the definition in double", Space, Lanes32, Lanes64) {
+  for (int const columns : {1, 3, 31, 33, 129, 257, 1023, 4097}) {
+    CAPTURE(columns);
+    int const rows = columns < 300 ? 19 : 2;
+    auto const x = random_values<bf16>(std::size_t(rows) * columns, columns);
+    std::vector<double> expected(x.size());
+    for (int r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (int c = 0; c < columns; ++c) squares += x[r * columns + c] * x[r * columns + c] / columns;
+      for (int c = 0; c < columns; ++c) expected[r * columns + c] = x[r * columns + c] / std::sqrt(squares + 1e-6);
+    }
+    CHECK(deviation(run<Space, bf16>(x, columns, kfuse::RootMeanSquare(1e-6)), expected) <= tolerance<bf16>());
+  }
+}
+
+TEST_CASE_TEMPLATE("segments of a long row with a team each give the bits of one team", Space, Lanes32, Lanes64) {
+  for (int const columns : {16388, 30001}) {
+    CAPTURE(columns);
+    auto const x = random_values<float>(2 * columns, 1);
+    auto const whole = run<Space, float>(x, columns, Standardize());
+    CHECK(deviation(whole, standardized(x, columns), 1) <= 1e-5);
+    CHECK(run<Space, float>(x, columns, Standardize(), {.split = true}) == whole);
+    CHECK(run<Space, float>(x, columns, Standardize(), {.shift = 1, .split = true}) == whole);
+  }
+}
+
+TEST_CASE_TEMPLATE("two reductions of one row, in registers, in passes and split", Space, Lanes32, Lanes64) {
+  for (int const columns : {40, 96, 1000, 5000, 17000}) {
+    CAPTURE(columns);
+    int const rows = columns < 100 ? 21 : 2;
+    auto const x = random_values<float>(std::size_t(rows) * columns, columns, -9, 9);
+    std::vector<double> expected(x.size());
+    for (int r = 0; r < rows; ++r) {
+      double sum = 0;
+      for (int c = 0; c < columns; ++c) sum += std::exp(x[r * columns + c]);
+      for (int c = 0; c < columns; ++c) expected[r * columns + c] = std::exp(x[r * columns + c]) / sum;
+    }
+    auto const y = run<Space, float>(x, columns, kfuse::softmax());
+    CHECK(deviation(y, expected, 1e-6) <= 1e-5);
+    CHECK(run<Space, float>(x, columns, kfuse::softmax(), {.shift = 3}) == y);
+    if (columns > 16384) CHECK(run<Space, float>(x, columns, kfuse::softmax(), {.split = true}) == y);
+  }
+}
+
+TEST_CASE("pairs of values that other lanes hold are found, in registers and without") {
+  int const rows = 3, head_dim = 64, heads = 17, columns = heads * head_dim;
+  auto const x = random_values<float>(rows * columns, 1);
+  std::vector<float> table(4 * head_dim);
+  for (int p = 0; p < 4; ++p)
+    for (int i = 0; i < head_dim / 2; ++i) {
+      table[p * head_dim + i] = std::cos(float(p * i));
+      table[p * head_dim + head_dim / 2 + i] = std::sin(float(p * i));
+    }
+  std::vector<int> positions{2, 0, 3};
+  std::vector<double> expected(x);
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < columns; ++c) {
+      int const i = c % head_dim, half = head_dim / 2, pair = i % half;
+      double const cosine = table[positions[r] * head_dim + pair], sine = table[positions[r] * head_dim + half + pair];
+      double const* const here = &x[r * columns + c];
+      expected[r * columns + c] =
+          i < half ? here[0] * cosine - here[half] * sine : here[0] * cosine + here[-half] * sine;
+    }
+  auto const stage = kfuse::rope(kfuse::make_tensor(table.data(), 4, head_dim), kfuse::make_tensor(positions.data(), 3),
+                                 {.head_dim = head_dim});
+  CHECK(deviation(run<Lanes32, float>(x, columns, stage), expected, 0.1) <= 1e-5);
+  CHECK(run<Lanes32, float>(x, columns, stage, {.shift = 1}) == run<Lanes32, float>(x, columns, stage));
+}
+
+// The simulation itself.
+struct Careless {
+  static constexpr int threads = 64;
+  enum class Fault { none, skipped_barrier, different_shuffles, scratch } fault;
+  int* sum;
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    kfuse::impl::LanesOf<Team> const lanes(team);
+    if (fault == Fault::scratch) lanes.scratch(64);
+    auto* const slots = static_cast<int*>(lanes.scratch(8));
+    int all = lanes.rank();
+    for (int step = 16; step > 0; step /= 2)
+      all += lanes.shuffle_xor(all, fault == Fault::different_shuffles && lanes.rank() == 5 ? 1 : step);
+    if (lanes.rank() % 32 == 0) slots[lanes.rank() / 32] = all;
+    if (fault != Fault::skipped_barrier || lanes.rank() != 7) lanes.barrier();
+    if (lanes.rank() == 0) *sum = slots[0] + slots[1] + lanes.broadcast(lanes.rank(), 3);
+    if (lanes.rank() > 0 && lanes.rank() < 32) lanes.broadcast(lanes.rank(), 3);
+  }
+};
+TEST_CASE("simulated lanes exchange what they should, and report what a GPU would not") {
+  using Fault = Careless::Fault;
+  int sum = 0;
+  auto const launch = [&](Fault fault) { SimulatedBackend<32>::launch(Lanes32(), "", 1, 8, Careless{fault, &sum}); };
+  launch(Fault::none);
+  CHECK(sum == 63 * 64 / 2 + 3);
+  CHECK_THROWS_WITH(launch(Fault::skipped_barrier), "lanes wait for lanes that never come");
+  CHECK_THROWS_WITH(launch(Fault::different_shuffles), "lanes of one group came to different operations");
+  CHECK_THROWS_WITH(launch(Fault::scratch), "more scratch is used than was launched with");
+}
+
+}  // namespace
