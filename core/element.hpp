@@ -93,19 +93,34 @@ KOKKOS_INLINE_FUNCTION float to_real(fp8_e5m2 x) {
   return host::widen_bits<5, 2, true>(x.bits);
 }
 
+namespace impl {
+KOKKOS_INLINE_FUNCTION float for_rounding(float x) {
+  return x;
+}
+// x cut off, with the last bit set if anything was lost: rounding this is the same as rounding x, and rounding to float
+// first is not.
+KOKKOS_INLINE_FUNCTION float for_rounding(double x) {
+  auto const nearest = float(x);
+  if (double(nearest) == x || x != x) return nearest;
+  auto const bits = Kokkos::bit_cast<std::uint32_t>(nearest);
+  bool const away = Kokkos::abs(double(nearest)) > Kokkos::abs(x);
+  return Kokkos::bit_cast<float>((away ? bits - 1 : bits) | 1u);
+}
+}  // namespace impl
+
 // Rounds to nearest, ties to even; NaN stays NaN. What is too large becomes infinity, or NaN where there is none.
 template <class Element>
 KOKKOS_FUNCTION Element from_real(std::floating_point auto x) {
   if constexpr (std::floating_point<Element>)
     return Element(x);
   else if constexpr (std::same_as<Element, bf16>)
-    return {backend::bf16_bits(float(x))};
+    return {backend::bf16_bits(impl::for_rounding(x))};
   else if constexpr (std::same_as<Element, fp16>)
-    return {backend::fp16_bits(float(x))};
+    return {backend::fp16_bits(impl::for_rounding(x))};
   else if constexpr (std::same_as<Element, fp8_e4m3>)
-    return {std::uint8_t(host::narrow_bits<4, 3>(float(x), 0x7e, 0x7f, 0x7f))};
+    return {std::uint8_t(host::narrow_bits<4, 3>(impl::for_rounding(x), 0x7e, 0x7f, 0x7f))};
   else
-    return {std::uint8_t(host::narrow_bits<5, 2>(float(x), 0x7b, 0x7c, 0x7e))};
+    return {std::uint8_t(host::narrow_bits<5, 2>(impl::for_rounding(x), 0x7b, 0x7c, 0x7e))};
 }
 
 }  // namespace kfuse
