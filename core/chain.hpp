@@ -30,6 +30,7 @@
 //   Shape shape() const             the rows and columns it brings (a chain's first such stage decides)
 //   void check(std::string_view where, Shape) const       throws kfuse::Error
 //   static constexpr int flops = n  operations for each value
+//   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
 // A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
@@ -200,6 +201,14 @@ struct StageElement<S> {
   using type = typename S::element;
 };
 
+template <class S>
+constexpr int extra_registers_of() {
+  if constexpr (requires { S::extra_registers; })
+    return S::extra_registers;
+  else
+    return 0;
+}
+
 // A chain works in double as soon as one of its stages touches doubles.
 template <class C>
 struct ChainTypes;
@@ -219,6 +228,7 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int width = std::max(1, std::min(8, 16 / (narrowest == 16 ? 4 : narrowest)));
 
   static constexpr int row_stages = (int(is_stage_kind<S, RowStage>) + ... + 0);
+  static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...});
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);
 };

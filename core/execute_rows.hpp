@@ -130,9 +130,12 @@ KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) 
 template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
-  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight (H200, 2026-11-29). Pair stages hold two
-  // places and what joins them.
-  static constexpr int registers = (vectors <= 2 ? 40 : 64) + (ChainTypes<C>::has_pairs ? 24 : 0);
+  // 32 bytes a lane in 40 registers (32 if nothing is reduced), 64 in 64: what keeps most bytes in flight without
+  // spilling (H200, 2026-11-29).
+  static constexpr int registers = (vectors > 2                     ? 64
+                                    : ChainTypes<C>::row_stages > 0 ? 40
+                                                                    : 32) +
+                                   ChainTypes<C>::extra_registers;
   static constexpr int rows_per_team = threads / lanes;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
@@ -148,8 +151,13 @@ struct HeldRowsKernel {
     if constexpr (ChainTypes<C>::row_stages > 0 && lanes > LanesOf<Team>::width)
       scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
     int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
-    std::ptrdiff_t const row = std::ptrdiff_t(team.league_rank() / unsigned(slices)) * rows_per_team + group;
-    int const first = int(team.league_rank() % unsigned(slices)) * (lanes * vectors) + rank;
+    int league = team.league_rank(), slice = 0;
+    if (ChainTypes<C>::row_stages == 0 && slices > 1) {
+      slice = int(unsigned(league) % unsigned(slices));
+      league = int(unsigned(league) / unsigned(slices));
+    }
+    std::ptrdiff_t const row = std::ptrdiff_t(league) * rows_per_team + group;
+    int const first = slice * (lanes * vectors) + rank;
     X held[vectors];
     Results<Real, C> results;
     run<0>(team_lanes, Place{row, first * width}, held, results, scratch);

@@ -15,6 +15,10 @@ struct Philox {
   std::uint32_t word[4];
 
   KOKKOS_FUNCTION std::uint32_t operator[](int i) const { return word[i]; }
+  // The same for an index that the compiler does not know, without a detour through memory.
+  KOKKOS_FUNCTION std::uint32_t at(int i) const {
+    return i == 0 ? word[0] : i == 1 ? word[1] : i == 2 ? word[2] : word[3];
+  }
 };
 
 // Four words for a counter of 128 bits under a key of 64.

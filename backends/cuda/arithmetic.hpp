@@ -66,15 +66,10 @@ KOKKOS_INLINE_FUNCTION float exp2(float x) {
 #endif
 }
 
-// div.full has 2 units of error over the whole range; the plain approximation gives zero for divisors beyond 2^126.
-KOKKOS_INLINE_FUNCTION double divide(double a, double b) {
-  return a / b;
-}
+KOKKOS_INLINE_FUNCTION double divide(double a, double b) { return a / b; }
 KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  float y;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
+  return __fdividef(a, b);
 #else
   return host::divide(a, b);
 #endif

@@ -12,10 +12,12 @@ namespace impl {
 template <class Real>
 constexpr Real log2_e = Real(1.442695040888963407359924681001892137L);
 
-// x / (1 + exp(-y))
+// x / (1 + exp(-y)). Both sides of the division are scaled, so that the divisor stays in the range of fast division for
+// all exponentials that are finite.
 template <class Real>
 KOKKOS_FUNCTION Real times_sigmoid(Real x, Real y) {
-  return backend::divide(x, 1 + backend::exp2(-log2_e<Real> * y));
+  constexpr Real scale = Real(1) / 16;
+  return backend::divide(x * scale, scale + scale * backend::exp2(-log2_e<Real> * y));
 }
 
 }  // namespace impl

@@ -18,6 +18,7 @@ struct Dropout {
   using stage = ElementStage;
   using memory_space = Memory;
   static constexpr int flops = 1;
+  static constexpr int extra_registers = 8;
 
   double p;
   RandomState given;
@@ -37,9 +38,8 @@ struct Dropout {
     for (int q = 0; q < quads; ++q) {
       Philox const words = random_quad(random, at.row, at.column / 4 + q);
       for (int i = 0; i < (X::width < 4 ? X::width : 4); ++i) {
-        int const word = X::width < 4 ? (at.column + i) % 4 : i;
-        std::uint32_t const w = word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
-        x[4 * q + i] = w < drop_below ? Real(0) : x[4 * q + i] * factor;
+        std::uint32_t const word = words.at(X::width < 4 ? (at.column + i) % 4 : i);
+        x[4 * q + i] = word < drop_below ? Real(0) : x[4 * q + i] * factor;
       }
     }
   }

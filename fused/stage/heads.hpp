@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of heads, [batch * tokens, heads * head_dim], as a projection makes them, against memory by head,
+// [batch, heads, tokens, head_dim], as attention and the KV cache have it.
+//
+// load_heads(x)   rows from memory by head
+// store_heads(y)  rows to memory by head; with positions, to these places among the past tokens
+// store_columns   part of the row to a matrix of its own
+// store_qkv       a row [ Q | K | V ] taken apart: Q to a matrix, K and V to the KV cache
+#ifndef KFUSE_FUSED_STAGE_HEADS_HPP
+#define KFUSE_FUSED_STAGE_HEADS_HPP
+
+#include <kfuse/fused/stage/load_store.hpp>
+
+#include <numeric>
+
+namespace kfuse {
+
+template <class Element, class Memory = void>
+struct LoadHeads {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element const, 4> from;  // [batch, heads, tokens, head_dim]
+
+  int granularity() const { return from.extent(3); }
+  Shape shape() const { return {std::ptrdiff_t(from.extent(0)) * from.extent(2), from.extent(1) * from.extent(3)}; }
+  auto reads() const {
+    Span s = span_of(from);
+    s.moved = from.size() * std::ptrdiff_t(sizeof(Element));
+    return std::array{s};
+  }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(shape == this->shape(), where,
+                "load_heads: the chain's rows must be [batch * tokens, heads * head_dim]");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    int const tokens = from.extent(2), head_dim = from.extent(3);
+    read(from.at(int(at.row / tokens), at.column / head_dim, int(at.row % tokens), at.column % head_dim), x);
+  }
+};
+
+// Columns [first, first + heads * head_dim) of the row; head h of token t goes to (batch, h, position, .), where the
+// position is t, or positions(row) if given. A position outside the memory stores nothing.
+template <class Element, class Memory = void>
+struct StoreHeads {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element, 4> to;           // [batch, heads, capacity, head_dim]
+  Tensor<int const, 1> positions;  // [rows]; no data: by token
+  int first, tokens;               // rows are [batch, tokens]
+
+  int granularity() const { return std::gcd(to.extent(3), first); }
+  std::ptrdiff_t rows() const { return std::ptrdiff_t(to.extent(0)) * tokens; }
+  auto writes() const {
+    Span s = span_of(to);
+    s.moved = rows() * to.extent(1) * to.extent(3) * std::ptrdiff_t(sizeof(Element));
+    return std::array{s};
+  }
+  auto reads() const {
+    Span s = span_of(positions);
+    s.element_bytes = 0;
+    return std::array{s};
+  }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(first >= 0 && first + to.extent(1) * to.extent(3) <= shape.columns, where,
+                "store_heads: the rows do not have so many heads of head_dim columns");
+    impl::check(tokens >= 0 && shape.rows == rows(), where,
+                "store_heads: rows must be [batch * tokens] of the memory's batch");
+    impl::check(positions.data == nullptr ? tokens <= to.extent(2) : positions.extent(0) == shape.rows, where,
+                "store_heads: needs memory for each token, or one position for each row");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    int const c = at.column - first, head_dim = to.extent(3);
+    if (c < 0 || c >= to.extent(1) * head_dim) return;
+    int const position = positions.data == nullptr ? int(at.row % tokens) : positions(at.row);
+    if (position < 0 || position >= to.extent(2)) return;
+    write(to.at(int(at.row / tokens), c / head_dim, position, c % head_dim), x);
+  }
+};
+
+template <class Element, class Memory = void>
+struct StoreColumns {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+
+  Tensor<Element, 2> to;  // [rows, some columns]
+  int first;
+
+  int granularity() const { return std::gcd(to.extent(1), first); }
+  auto writes() const { return std::array{span_of(to)}; }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(to.extent(0) == shape.rows && first >= 0 && first + to.extent(1) <= shape.columns, where,
+                "store_columns: the chain's rows do not have these columns");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    int const c = at.column - first;
+    if (c >= 0 && c < to.extent(1)) write(to.at(at.row, c), x);
+  }
+};
+
+// x: [batch, heads, tokens, head_dim]
+template <TensorLike T>
+auto load_heads(T const& x) {
+  return LoadHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<4>(x, "load_heads")};
+}
+
+// y: [batch, heads, tokens, head_dim] gets the row's columns from `first` on.
+template <TensorLike T>
+auto store_heads(T const& y, int first = 0) {
+  auto const to = impl::tensor<4>(y, "store_heads");
+  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, {}, first, to.extent(2)};
+}
+// cache: [batch, heads, capacity, head_dim]; positions: int, [batch * tokens].
+template <TensorLike T, TensorLike P>
+auto store_heads(T const& cache, P const& positions, int first, int tokens) {
+  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
+      impl::tensor<4>(cache, "store_heads: cache"), impl::tensor<1>(positions, "store_heads: positions"), first,
+      tokens};
+}
+
+// y: [rows, n] gets the columns [first, first + n).
+template <TensorLike T>
+auto store_columns(T const& y, int first) {
+  return StoreColumns<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(y, "store_columns"), first};
+}
+
+// q: [rows, heads * head_dim]; k_cache, v_cache: [batch, kv_heads, capacity, head_dim].
+template <TensorLike Q, TensorLike C, TensorLike P>
+auto store_qkv(Q const& q, C const& k_cache, C const& v_cache, P const& positions, int tokens) {
+  int const queries = impl::tensor<2>(q, "store_qkv: q").extent(1);
+  auto const k = impl::tensor<4>(k_cache, "store_qkv: k_cache");
+  return store_columns(q, 0) | store_heads(k_cache, positions, queries, tokens) |
+         store_heads(v_cache, positions, queries + k.extent(1) * k.extent(3), tokens);
+}
+
+}  // namespace kfuse
+
+#endif

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// One transformer layer, one line per fused operator.
+#ifndef KFUSE_MODELS_FUSED_LAYER_HPP
+#define KFUSE_MODELS_FUSED_LAYER_HPP
+
+#include <kfuse/fused/attention.hpp>
+#include <kfuse/fused/layernorm.hpp>
+#include <kfuse/fused/linear.hpp>
+#include <kfuse/fused/rmsnorm.hpp>
+#include <kfuse/fused/rope_qkv.hpp>
+#include <kfuse/fused/stage/heads.hpp>
+#include <kfuse/fused/swiglu.hpp>
+#include <kfuse/models/layer.hpp>
+
+namespace kfuse {
+
+namespace impl {
+
+template <class Space, class Element>
+AttentionOptions layer_attention(Layer<Space, Element> const& layer) {
+  AttentionOptions options{.causal = layer_mask(layer).causal, .lengths = as_tensor(layer.progress.lengths)};
+  if (layer.progress.visible.size() > 0) options.visible = as_tensor(layer.progress.visible);
+  return options;
+}
+
+template <class Space, class Element>
+void fused_llama(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
+                 Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
+  auto const& [config, weights, cache, progress, rope_table] = layer;
+  int const rows = layer.rows(), hidden = config.hidden, queries = layer.query_columns();
+  auto const scope = workspace.scope();
+  auto const normed = workspace.template take<Element>("normed", rows, hidden);
+  auto const qkv = workspace.template take<Element>("qkv", rows, queries + 2 * layer.kv_columns());
+  auto const q = workspace.template take<Element>("q", rows, queries);
+  auto const mixed = workspace.template take<Element>("mixed", rows, queries);
+  auto const sum = workspace.template take<Element>("sum", rows, hidden);
+  auto const gate_up = workspace.template take<Element>("gate_up", rows, 2 * config.intermediate);
+  auto const gated = workspace.template take<Element>("gated", rows, config.intermediate);
+
+  rmsnorm(space, x, weights.norm1, normed, {.epsilon = config.norm_epsilon});         // [rows, hidden]
+  linear(space, blas, normed, weights.qkv, qkv);                                      // [rows, Q | K | V]
+  rope_qkv(space, qkv, rope_table, progress.positions, q, cache.keys, cache.values);  // [rows, queries]
+  attention(space, by_head(q, progress.batch, progress.tokens, config.head_dim), cache.keys, cache.values,
+            by_head(mixed, progress.batch, progress.tokens, config.head_dim), layer_attention(layer), workspace);
+  linear(space, blas, mixed, weights.out, sum, {.residual = x});                 // [rows, hidden]
+  rmsnorm(space, sum, weights.norm2, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
+  linear(space, blas, normed, weights.up, gate_up);                              // [rows, gate | up]
+  swiglu(space, gate_up, gated);                                                 // [rows, intermediate]
+  linear(space, blas, gated, weights.down, y, {.residual = sum});                // [rows, hidden]
+}
+
+template <class Space, class Element>
+void fused_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
+                Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
+  auto const& [config, weights, cache, progress, rope_table] = layer;
+  int const rows = layer.rows(), hidden = config.hidden;
+  auto const scope = workspace.scope();
+  auto const normed = workspace.template take<Element>("normed", rows, hidden);
+  auto const qkv = workspace.template take<Element>("qkv", rows, 3 * hidden);
+  auto const mixed = workspace.template take<Element>("mixed", rows, hidden);
+  auto const sum = workspace.template take<Element>("sum", rows, hidden);
+  auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
+
+  layernorm(space, x, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
+  linear(space, blas, normed, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
+  fuse(space, "kfuse::store_kv",
+       load(qkv) | store_heads(cache.keys, progress.positions, hidden, progress.tokens) |
+           store_heads(cache.values, progress.positions, 2 * hidden, progress.tokens));
+  attention(space, by_head(columns(qkv, 0, hidden), progress.batch, progress.tokens, config.head_dim), cache.keys,
+            cache.values, by_head(mixed, progress.batch, progress.tokens, config.head_dim), layer_attention(layer),
+            workspace);
+  linear(space, blas, mixed, weights.out, sum, {.bias = as_tensor(weights.out_bias), .residual = x});  // [rows, hidden]
+  layernorm(space, sum, weights.norm2, weights.norm2_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
+  linear(space, blas, normed, weights.up, inner,
+         {.bias = as_tensor(weights.up_bias), .activation = Activation::gelu_tanh});  // [rows, intermediate]
+  linear(space, blas, inner, weights.down, y,
+         {.bias = as_tensor(weights.down_bias), .residual = sum});  // [rows, hidden]
+}
+
+// Keys and values are used where the projection leaves them: an encoder has no past tokens.
+template <class Space, class Element>
+void fused_bert(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
+                Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
+  auto const& [config, weights, cache, progress, rope_table] = layer;
+  int const rows = layer.rows(), hidden = config.hidden;
+  auto const scope = workspace.scope();
+  auto const qkv = workspace.template take<Element>("qkv", rows, 3 * hidden);
+  auto const mixed = workspace.template take<Element>("mixed", rows, hidden);
+  auto const sum = workspace.template take<Element>("sum", rows, hidden);
+  auto const normed = workspace.template take<Element>("normed", rows, hidden);
+  auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
+  auto const heads = [&](Tensor<Element, 2> const& t) {
+    return by_head(t, layer.progress.batch, layer.progress.tokens, layer.config.head_dim);
+  };
+
+  linear(space, blas, x, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
+  attention(space, heads(columns(qkv, 0, hidden)), heads(columns(qkv, hidden, hidden)),
+            heads(columns(qkv, 2 * hidden, hidden)), heads(mixed), layer_attention(layer),
+            workspace);                                                                                // [rows, hidden]
+  linear(space, blas, mixed, weights.out, sum, {.bias = as_tensor(weights.out_bias), .residual = x});  // [rows, hidden]
+  layernorm(space, sum, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
+  linear(space, blas, normed, weights.up, inner,
+         {.bias = as_tensor(weights.up_bias), .activation = Activation::gelu});  // [rows, intermediate]
+  linear(space, blas, inner, weights.down, sum, {.bias = as_tensor(weights.down_bias), .residual = normed});
+  layernorm(space, sum, weights.norm2, weights.norm2_bias, y, {.epsilon = config.norm_epsilon});  // [rows, hidden]
+}
+
+}  // namespace impl
+
+// y = the layer's output for the current tokens x, both [batch * tokens, hidden]. Keys and values of these tokens are
+// stored in the cache. Everything in between lies in `workspace`. y must not overlap x.
+template <class Space, class Element>
+void fused_layer(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
+                 Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
+  impl::check_layer(layer, x, y, "fused_layer");
+  if (layer.config.family == Family::llama) return impl::fused_llama(space, blas, workspace, layer, x, y);
+  if (layer.config.family == Family::gpt2) return impl::fused_gpt2(space, blas, workspace, layer, x, y);
+  impl::fused_bert(space, blas, workspace, layer, x, y);
+}
+
+// Compiled once, in models/fused_layer.cpp, for the default space.
+extern template LayerFunction<Kokkos::DefaultExecutionSpace, double> fused_layer<Kokkos::DefaultExecutionSpace, double>;
+extern template LayerFunction<Kokkos::DefaultExecutionSpace, float> fused_layer<Kokkos::DefaultExecutionSpace, float>;
+extern template LayerFunction<Kokkos::DefaultExecutionSpace, bf16> fused_layer<Kokkos::DefaultExecutionSpace, bf16>;
+extern template LayerFunction<Kokkos::DefaultExecutionSpace, fp16> fused_layer<Kokkos::DefaultExecutionSpace, fp16>;
+
+}  // namespace kfuse
+
+#endif
