@@ -44,7 +44,10 @@ read_package_lists() {  # fails where there are no Debian packages to be had
     printf '%s\n' "Types: deb" "URIs: $mirror" "Suites: $suite" "Components: main" "Signed-By: $keyring" \
       > "$deps/apt/sources/$suite.sources"
   done
-  own_apt apt-get update >&2 || return 1
+  if ! own_apt apt-get update >&2; then
+    say "Debian's package lists could not be read"
+    return 1
+  fi
   touch "$deps/apt/complete"
 }
 
