@@ -32,6 +32,7 @@
 //   static constexpr int flops = n  operations for each value
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
+// Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 // A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
 #define KFUSE_CORE_CHAIN_HPP

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages and chains: what a user writes, what a chain moves, and what it refuses.
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/norm.hpp>
+#include <kfuse/fused/stage/rope.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "support.hpp"
+
+// Stages of a user's own, as one would write them outside the library.
+namespace user {
+
+// x^2
+struct Square {
+  using stage = kfuse::ElementStage;
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, kfuse::Place) const {
+    for (auto& v : x) v *= v;
+  }
+};
+
+// x / max |x|: a row stage that reduces one number.
+struct DivideByLargest {
+  using stage = kfuse::RowStage;
+  template <class Real>
+  KOKKOS_FUNCTION Real identity() const {
+    return 0;
+  }
+  template <class Real, class X>
+  KOKKOS_FUNCTION void accumulate(Real& largest, X const& x, kfuse::Place) const {
+    for (auto v : x) merge(largest, v < 0 ? -v : v);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void merge(Real& a, Real b) const {
+    a = a > b ? a : b;
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Real finish(Real largest, int) const {
+    return largest;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, kfuse::Place, typename X::Real largest) const {
+    for (auto& v : x) v /= largest;
+  }
+};
+
+// x(c) - x(columns - 1 - c): a stage that looks at another place of the row, for one value at a time.
+struct MinusMirrored {
+  using stage = kfuse::PairStage;
+  int columns;
+  int granularity() const { return 1; }
+  template <int width>
+  KOKKOS_FUNCTION kfuse::Place partner(kfuse::Place at) const {
+    return {at.row, columns - 1 - at.column};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, X const& other, kfuse::Place) const {
+    for (int i = 0; i < X::width; ++i) x[i] -= other[i];
+  }
+};
+
+// The column itself, so that a chain needs no input.
+struct ColumnNumbers {
+  using stage = kfuse::ElementStage;
+  kfuse::Shape size;
+  kfuse::Shape shape() const { return size; }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, kfuse::Place at) const {
+    for (int i = 0; i < X::width; ++i) x[i] = typename X::Real(at.column + i);
+  }
+};
+
+}  // namespace user
+
+namespace {
+
+using kfuse::add;
+using kfuse::bf16;
+using kfuse::fuse;
+using kfuse::load;
+using kfuse::store;
+using kfuse::weight;
+using kfuse::operator|;  // for two stages of a user's own side by side
+using namespace kfuse::test;
+
+TEST_CASE("a stage of a user's own fuses like the library's") {
+  Space const space = another_instance();
+  for (int const columns : {5, 64, 4096, 40000}) {
+    CAPTURE(columns);
+    auto const x = random_values<float>(3 * columns, columns), b = random_values<float>(columns, 1);
+    auto const y = view_of_nans<float>(3, columns);
+    fuse(space, "user::square",
+         load(view_of<float>(x, 3, columns)) | user::Square() | user::DivideByLargest() |
+             kfuse::bias(view_of<float>(b, columns)) | store(y));
+    std::vector<double> expected(x.size());
+    for (int r = 0; r < 3; ++r) {
+      double largest = 0;
+      for (int c = 0; c < columns; ++c) largest = std::max(largest, x[r * columns + c] * x[r * columns + c]);
+      for (int c = 0; c < columns; ++c)
+        expected[r * columns + c] = x[r * columns + c] * x[r * columns + c] / largest + b[c];
+    }
+    CHECK(deviation(download(y), expected) <= tolerance<float>());
+  }
+}
+
+TEST_CASE("a stage of a user's own may look at another place, or bring the shape itself") {
+  for (int const columns : {7, 64}) {
+    auto const y = view_of_nans<float>(2, columns);
+    fuse(Space(), "user::mirror",
+         user::ColumnNumbers{{2, columns}} | user::Square() | user::MinusMirrored{columns} | store(y));
+    std::vector<double> expected;
+    for (int r = 0; r < 2; ++r)
+      for (int c = 0; c < columns; ++c) expected.push_back(c * c - (columns - 1 - c) * (columns - 1 - c));
+    CHECK(download(y) == expected);
+  }
+}
+
+TEST_CASE("stages run in the order they are written, however they are grouped") {
+  auto const x = view_of<float>({1, 2, 3}, 1, 3), y = view_of_nans<float>(1, 3), z = view_of_nans<float>(1, 3);
+  auto const one = kfuse::scale(3) | user::Square();
+  auto const whole = load(x) | one | kfuse::scale(2) | store(y);
+  auto const parts = load(x) | (kfuse::scale(3) | (user::Square() | kfuse::scale(2))) | store(y);
+  static_assert(std::is_same_v<decltype(whole), decltype(parts)>);
+  static_assert(decltype(whole)::size == 5);
+  fuse(Space(), "test", whole);
+  CHECK(download(y) == std::vector<double>{18, 72, 162});
+  fuse(Space(), "test", load(x) | user::Square() | kfuse::scale(3) | store(z) | kfuse::scale(2) | store(y));
+  CHECK(download(z) == std::vector<double>{3, 12, 27});
+  CHECK(download(y) == std::vector<double>{6, 24, 54});
+}
+
+TEST_CASE("a chain works in double as soon as one of its stages touches doubles") {
+  double const tiny = 1e-12;
+  auto const y = view_of_nans<double>(1, 1);
+  fuse(Space(), "test", load(view_of<float>({1}, 1, 1)) | add(view_of<double>({tiny}, 1, 1)) | store(y));
+  CHECK(download(y)[0] == 1 + tiny);
+  static_assert(std::is_same_v<kfuse::impl::ChainTypes<decltype(load(y) | user::Square())>::Real, double>);
+}
+
+TEST_CASE("a pack holds 16 bytes of the narrowest element, and 8 values at most") {
+  kfuse::Tensor<double, 2> const d{};
+  kfuse::Tensor<float, 2> const f{};
+  kfuse::Tensor<bf16, 2> const b{};
+  kfuse::Tensor<kfuse::fp8_e4m3, 2> const q{};
+  auto const width = [](auto chain) { return kfuse::impl::ChainTypes<decltype(chain)>::width; };
+  CHECK(width(load(d) | store(d)) == 2);
+  CHECK(width(load(f) | store(f)) == 4);
+  CHECK(width(load(f) | store(b)) == 8);
+  CHECK(width(load(b) | store(b)) == 8);
+  CHECK(width(load(q) | store(f)) == 8);
+  CHECK(width(user::ColumnNumbers{} | user::Square()) == 4);
+}
+
+TEST_CASE("a chain moves what its stages say, and less than its stages alone") {
+  int const rows = 10, columns = 64, matrix = rows * columns * 2;
+  kfuse::Tensor<bf16, 2> const x{nullptr, {rows, columns}, {columns, 1}};
+  kfuse::Tensor<float, 1> const w{nullptr, {columns}, {1}};
+  auto const chain = load(x) | add(x) | store(x) | kfuse::rmsnorm(w) | store(x);
+  auto const fused = kfuse::traffic(chain);
+  CHECK(fused.bytes_read == 2 * matrix + columns * 4);
+  CHECK(fused.bytes_written == 2 * matrix);
+  CHECK(fused.flops == std::size_t(1 + 3 + 1) * rows * columns);
+  // As launches of their own, add, the norm and the weight also load and store their values.
+  auto const alone = kfuse::traffic_unfused(chain, 2);
+  CHECK(alone.bytes_read == fused.bytes_read + 3 * matrix);
+  CHECK(alone.bytes_written == fused.bytes_written + 3 * matrix);
+  CHECK(alone.flops == fused.flops);
+}
+
+TEST_CASE("a chain states one launch with its label and traffic, or nothing for no rows") {
+  auto const x = view_of<float>({1, 2}, 1, 2), none = view_of_nans<float>(0, 2);
+  kfuse::Ledger ledger(kfuse::Ledger::Execution::none);
+  fuse(Space(), "user::scale", load(x) | kfuse::scale(2) | store(x));
+  fuse(Space(), "user::nothing", load(none) | kfuse::scale(2) | store(none));
+  REQUIRE(ledger.entries().size() == 1);
+  CHECK(ledger.entries()[0].label == "user::scale");
+  CHECK(ledger.launches() == 1);
+  CHECK(ledger.traffic().bytes() == 2 * 2 * 4);
+  CHECK(download(x) == std::vector<double>{1, 2});  // stated, not run
+}
+
+// What the chain `make(from, to)` throws for two pieces of one buffer.
+struct Pieces {
+  Kokkos::View<float**, Kokkos::LayoutRight, Space> buffer = view_of<float>(random_values<float>(6 * 16, 1), 6, 16);
+  auto part(int first_row, int rows, int first_column, int columns) const {
+    return Kokkos::subview(buffer, Kokkos::pair(first_row, first_row + rows),
+                           Kokkos::pair(first_column, first_column + columns));
+  }
+};
+template <class C>
+std::string refusal(C const& chain) {
+  return error_of([&] { fuse(Space(), "user::chain", chain); });
+}
+
+TEST_CASE("an output may be exactly an earlier input, and parts of one buffer may lie side by side") {
+  Pieces const p;
+  auto const a = p.part(0, 4, 0, 8), b = p.part(0, 4, 8, 8);
+  CHECK(refusal(load(a) | kfuse::scale(2) | store(a)) == "");
+  CHECK(refusal(load(a) | add(b) | store(b)) == "");
+  CHECK(refusal(load(a) | store(b)) == "");
+  CHECK(refusal(load(p.part(0, 2, 0, 16)) | store(p.part(2, 2, 0, 16))) == "");
+  CHECK(refusal(load(p.part(0, 3, 0, 8)) | store(p.part(1, 3, 8, 8))) == "");
+}
+
+TEST_CASE("other overlaps are refused before anything is written") {
+  Pieces const p;
+  auto const before = download(p.buffer);
+  auto const a = p.part(0, 4, 0, 8);
+  char const* const reads = "user::chain: an output overlaps an input";
+  CHECK(contains(refusal(load(a) | store(p.part(1, 4, 0, 8))), reads));
+  CHECK(contains(refusal(load(a) | store(p.part(0, 4, 1, 8))), reads));
+  CHECK(contains(refusal(load(a) | store(p.part(0, 4, 7, 8))), reads));
+  CHECK(contains(refusal(load(p.part(0, 4, 8, 8)) | store(a) | add(a)), reads));  // read after it is written
+  CHECK(contains(refusal(load(a) | kfuse::bias(Kokkos::subview(p.buffer, 2, Kokkos::pair(0, 8))) | store(a)), reads));
+  CHECK(contains(refusal(load(a) | user::MinusMirrored{8} | store(a)), reads));
+  auto const two_bytes = kfuse::Tensor<bf16, 2>{reinterpret_cast<bf16*>(p.buffer.data()), {4, 8}, {32, 1}};
+  CHECK(contains(refusal(load(a) | store(two_bytes)), reads));
+  CHECK(contains(refusal(load(p.part(0, 4, 8, 8)) | store(a) | kfuse::scale(2) | store(a)), "two outputs overlap"));
+  CHECK(download(p.buffer) == before);
+}
+
+TEST_CASE("shapes that do not match and chains without a shape are refused by name") {
+  auto const x = view_of_nans<float>(3, 4), other = view_of_nans<float>(4, 3);
+  auto const w = view_of_nans<float>(3);
+  CHECK(contains(refusal(load(x) | add(other) | store(x)),
+                 "user::chain: add: shape [4, 3] does not match the chain's [3, 4]"));
+  CHECK(contains(refusal(load(x) | kfuse::multiply(other) | store(x)), "multiply: shape [4, 3]"));
+  CHECK(contains(refusal(load(x) | weight(w) | store(x)), "weight: has 3 entries, but rows have 4 columns"));
+  CHECK(contains(refusal(load(x) | store(other)), "store: shape [4, 3]"));
+  CHECK(contains(refusal(user::Square() | kfuse::scale(2)), "no stage of this chain says how many rows there are"));
+}
+
+}  // namespace
