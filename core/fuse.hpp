@@ -39,15 +39,15 @@ void fuse_on(Space const& space, std::string const& label, Chain<S...> const& ch
 
   constexpr bool reduces = Types::row_stages > 0;
   RowPlan const plan = row_plan(shape.columns, Types::width, reduces);
-  bool const split = reduces && workspace != nullptr && splits_rows(space, shape, plan);
-  if (!Ledger::state(label, split ? Types::row_stages + 1 : 1, traffic(chain))) return;
-
   bool const in_groups = group_width(chain, Types::width) == Types::width;
   bool const wide = in_groups && shape.columns % Types::width == 0 && is_wide(chain, Types::width);
-  if constexpr (!Backend<Space>::is_host)
-    if (wide && plan.path == RowPath::held) return launch_held<Real, Types::width, 0>(space, label, chain, shape, plan);
+  bool const split = reduces && in_groups && workspace != nullptr && splits_rows(space, shape, plan);
 
   auto const run = [&](std::byte* partials) {
+    if (!Ledger::state(label, split ? Types::row_stages + 1 : 1, traffic(chain))) return;
+    if constexpr (!Backend<Space>::is_host)
+      if (wide && plan.path == RowPath::held)
+        return launch_held<Real, Types::width, 0>(space, label, chain, shape, plan);
     if constexpr (Types::has_groups)
       if (!in_groups) {
         RowPlan const one_by_one = row_plan(shape.columns, 1, reduces);

@@ -9,9 +9,14 @@
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <initializer_list>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -30,20 +35,21 @@ class Workspace {
 
   explicit Workspace(std::size_t bytes) : capacity_(bytes), generation_(next_generation()) {
     try {
-      memory_ = Memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::workspace::memory"), bytes);
+      if (bytes > most) throw std::length_error("beyond any address");
+      memory_ = Memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::workspace::memory"), bytes + alignment);
     } catch (std::exception const& reason) {
       throw Error("workspace: " + std::to_string(bytes) + " bytes could not be allocated (" + reason.what() +
                   "); use a smaller batch or context");
     }
-    begin_ = reinterpret_cast<std::uintptr_t>(memory_.data());
+    begin_ = rounded_up(reinterpret_cast<std::uintptr_t>(memory_.data()));
   }
   static Workspace counting() { return Workspace(); }
 
   // A contiguous tensor in memory that holds anything. `name` is for the message if there is not enough.
   template <class Element, std::integral... Extent>
   auto take(char const* name, Extent... extent) {
-    std::size_t const bytes = (std::size_t(extent) * ... * sizeof(Element));
-    std::size_t const rounded = (bytes + alignment - 1) / alignment * alignment;
+    std::size_t const bytes = bytes_of(name, sizeof(Element), {std::int64_t(extent)...});
+    std::size_t const rounded = rounded_up(bytes);
     impl::check(rounded <= capacity_ - used_, "workspace", [&] {
       return std::string(name) + " needs " + std::to_string(bytes) + " bytes, but of " + std::to_string(capacity_) +
              " only " + std::to_string(capacity_ - used_) + " are left; make it at least " +
@@ -72,7 +78,8 @@ class Workspace {
   // Overwrites everything that is not taken with NaNs of every element type, so that a test sees reads of leftovers.
   void poison(Space const& space) const {
     if (!memory_.data()) return;
-    Kokkos::deep_copy(space, Kokkos::subview(memory_, Kokkos::pair(used_, capacity_)), std::uint8_t(0xff));
+    Kokkos::deep_copy(space, Memory(reinterpret_cast<std::uint8_t*>(begin_ + used_), capacity_ - used_),
+                      std::uint8_t(0xff));
   }
 
   std::size_t used() const { return used_; }
@@ -82,12 +89,30 @@ class Workspace {
   std::uint64_t generation() const { return generation_; }
 
  private:
+  static constexpr std::size_t most = std::size_t(1) << 62;
   using Memory = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
 
-  Workspace() : begin_(alignment), capacity_(std::size_t(1) << 62), generation_(next_generation()) {}
+  Workspace() : begin_(alignment), capacity_(most), generation_(next_generation()) {}
+  static constexpr std::uintptr_t rounded_up(std::uintptr_t n) { return (n + alignment - 1) / alignment * alignment; }
   static std::uint64_t next_generation() {
-    static std::uint64_t last = 0;
+    static std::atomic<std::uint64_t> last = 0;
     return ++last;
+  }
+  static std::size_t bytes_of(char const* name, std::size_t element_bytes,
+                              std::initializer_list<std::int64_t> extents) {
+    bool possible = true;
+    std::size_t bytes = element_bytes;
+    for (std::int64_t e : extents) {
+      possible =
+          possible && e >= 0 && e <= std::numeric_limits<int>::max() && (e == 0 || bytes <= most / std::size_t(e));
+      bytes *= std::size_t(e);
+    }
+    impl::check(possible, "workspace", [&] {
+      return std::string(name) +
+             " has an extent that is negative or beyond 2^31 - 1, or too many bytes to count; "
+             "use a smaller batch or context";
+    });
+    return bytes;
   }
 
   Memory memory_;
