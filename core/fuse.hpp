@@ -13,11 +13,15 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace kfuse {
 
 namespace impl {
+
+// A lane counts on past its row's end by less than this margin.
+constexpr int largest_columns = std::numeric_limits<int>::max() - 65535;
 
 // Would it pay to give each segment of a row a team? Only where whole rows leave half of the device idle.
 template <class Space>
@@ -35,6 +39,8 @@ void fuse_on(Space const& space, std::string const& label, Chain<S...> const& ch
   using Real = typename Types::Real;
   Shape const shape = shape_of(chain, label);
   check_chain(chain, label, shape);
+  check(shape.columns <= largest_columns, label,
+        "rows have more than 2^31 - 2^16 columns (columns are counted in int); reshape to more rows of fewer columns");
   if (shape.rows == 0 || shape.columns == 0) return;
 
   constexpr bool reduces = Types::row_stages > 0;

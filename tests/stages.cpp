@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stages that no other test covers: arithmetic, storage types, masks, heads, random values.
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/heads.hpp>
+#include <kfuse/fused/stage/mask.hpp>
+#include <kfuse/fused/stage/uniform.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "support.hpp"
+
+namespace {
+
+using kfuse::bf16;
+using kfuse::fp16;
+using kfuse::fuse;
+using kfuse::load;
+using kfuse::store;
+using namespace kfuse::test;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+TEST_CASE_TEMPLATE("add, multiply, bias, weight and scale do what they say", Element, double, float, bf16, fp16) {
+  Space const space = another_instance();
+  int const rows = 3;
+  for (int const columns : {1, 7, 64, 1025, 20000})
+    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 3}}) {
+      auto const n = std::size_t(rows) * columns;
+      auto const x = random_values<Element>(n, 1), a = random_values<Element>(n, 2), m = random_values<Element>(n, 3);
+      auto const b = random_values<Element>(columns, 4), w = random_values<Element>(columns, 5);
+      std::vector<double> expected(n);
+      for (std::size_t i = 0; i < n; ++i) expected[i] = ((x[i] + a[i]) * m[i] + b[i % columns]) * w[i % columns] * 0.75;
+      GuardedMatrix<Element> const in(rows, columns, x, place), added(rows, columns, a, place);
+      GuardedMatrix<Element> const factor(rows, columns, m, place), out(rows, columns, place);
+      fuse(space, "test",
+           load(in.const_view()) | kfuse::add(added.const_view()) | kfuse::multiply(factor.const_view()) |
+               kfuse::bias(view_of<Element>(b, columns)) | kfuse::weight(view_of<Element>(w, columns)) |
+               kfuse::scale(0.75) | store(out.view()));
+      CHECK(deviation(out.values(), expected, 1) <= tolerance<Element>());
+      CHECK(out.guards_intact());
+    }
+}
+
+TEST_CASE_TEMPLATE("8-bit numbers are loaded exactly and stored rounded to nearest", Element, kfuse::fp8_e4m3,
+                   kfuse::fp8_e5m2) {
+  for (int const columns : {5, 64, 1000})
+    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 0}}) {
+      auto const x = random_values<float>(2 * columns, columns, -100, 100);
+      GuardedMatrix<float> const in(2, columns, x, place), back(2, columns, place);
+      GuardedMatrix<Element> const narrow(2, columns, place);
+      fuse(Space(), "test", load(in.const_view()) | store(narrow.view()));
+      fuse(Space(), "test", load(narrow.const_view()) | store(back.view()));
+      CHECK(narrow.values() == rounded<Element>(x));
+      CHECK(back.values() == narrow.values());
+      CHECK(narrow.guards_intact());
+    }
+}
+
+TEST_CASE("mask hides where it is zero") {
+  for (Place2D const place : {Place2D{0, 0}, Place2D{1, 1}}) {
+    std::vector<double> const x{1, 2, 3, 4, 5, 6, 7, 8}, shown{1, 0, 255, 0, 0, 0, 1, 1};
+    GuardedMatrix<float> const in(2, 4, x, place), out(2, 4, place);
+    GuardedMatrix<std::uint8_t> const m(2, 4, shown, place);
+    fuse(Space(), "test", load(in.const_view()) | kfuse::mask(m.const_view()) | store(out.view()));
+    CHECK(out.values() == std::vector<double>{1, -infinity, 3, -infinity, -infinity, -infinity, 7, 8});
+  }
+}
+TEST_CASE("attention_mask hides later keys, keys beyond the length and keys that are masked") {
+  int const batch = 3, heads = 2, queries = 3, keys = 5, rows = batch * heads * queries;
+  std::vector<int> const lengths{5, 4, 9};  // the last is clamped to the keys there are
+  auto const length = view_of<int>({5, 4, 9}, batch);
+  std::vector<double> shown(batch * keys, 1);
+  shown[0 * keys + 1] = shown[2 * keys + 4] = 0;
+  auto const visible = view_of<std::uint8_t>(shown, batch, keys);
+  auto const scores = view_of<float>(std::vector<double>(rows * keys, 1), rows, keys),
+             y = view_of_nans<float>(rows, keys);
+  for (auto const causal : {kfuse::Causal::no, kfuse::Causal::yes}) {
+    kfuse::AttentionMask const mask{queries, keys, causal, length.data(), visible.data(), keys};
+    fuse(Space(), "test", load(scores) | kfuse::attention_mask(mask, heads) | store(y));
+    auto const values = download(y);
+    for (int row = 0; row < rows; ++row)
+      for (int k = 0; k < keys; ++k) {
+        int const b = row / (heads * queries), q = row % queries, n = std::min(lengths[b], keys);
+        bool const sees = k < n && (causal == kfuse::Causal::no || k <= n - queries + q) && shown[b * keys + k] != 0;
+        CHECK(values[row * keys + k] == (sees ? 1 : -infinity));
+      }
+  }
+}
+
+TEST_CASE("rows of heads go to memory by head and come back") {
+  for (int const head_dim : {3, 16, 64}) {
+    int const batch = 2, tokens = 3, heads = 5, rows = batch * tokens, columns = heads * head_dim;
+    auto const x = random_values<bf16>(rows * columns, head_dim);
+    auto const by_head = view_of_nans<bf16>(batch, heads, tokens, head_dim);
+    auto const back = view_of_nans<bf16>(rows, columns), part = view_of_nans<bf16>(rows, 2 * head_dim);
+    fuse(Space(), "test",
+         load(view_of<bf16>(x, rows, columns)) | kfuse::store_heads(by_head) | kfuse::store_columns(part, head_dim));
+    fuse(Space(), "test", kfuse::load_heads(by_head) | store(back));
+    auto const values = download(by_head), columns_of = download(part);
+    int wrong = 0;
+    for (int row = 0; row < rows; ++row)
+      for (int c = 0; c < columns; ++c) {
+        std::size_t const place =
+            (std::size_t(row / tokens * heads + c / head_dim) * tokens + row % tokens) * head_dim + c % head_dim;
+        wrong += values[place] != x[row * columns + c];
+        if (c < 2 * head_dim) wrong += columns_of[row * 2 * head_dim + c] != x[row * columns + c + head_dim];
+      }
+    CHECK(wrong == 0);
+    CHECK(download(back) == x);
+  }
+}
+
+TEST_CASE("uniform values fill their interval evenly and follow from seed, row and column") {
+  int const rows = 256, columns = 1001;
+  auto const y = view_of_nans<float>(rows, columns), row = view_of_nans<float>(1, columns);
+  fuse(Space(), "test", kfuse::uniform(rows, columns, -2, 6, {.seed = 9}) | store(y));
+  fuse(Space(), "test", kfuse::uniform(1, columns, -2, 6, {.seed = 9}) | store(row));
+  auto const values = download(y), first = download(row);
+  std::vector<double> counts(8, 0);
+  CHECK(*std::min_element(values.begin(), values.end()) >= -2);
+  REQUIRE(*std::max_element(values.begin(), values.end()) < 6);
+  for (double const v : values) counts[int(v + 2)] += 8.0 / double(values.size());
+  for (double const c : counts) CHECK(c == doctest::Approx(1).epsilon(0.03));
+  CHECK(std::vector(values.begin(), values.begin() + columns) == first);
+}
+
+}  // namespace
