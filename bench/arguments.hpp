@@ -57,8 +57,7 @@ inline std::vector<std::string> some_of(std::string_view flag, std::string const
     for (auto const& g : given)
       if (g == name) ordered.push_back(name);
   for (std::size_t i = 1; i < ordered.size(); ++i)
-    if (ordered[i] == ordered[i - 1])
-      throw UsageError(std::string(flag) + ": '" + ordered[i] + "' is given twice");
+    if (ordered[i] == ordered[i - 1]) throw UsageError(std::string(flag) + ": '" + ordered[i] + "' is given twice");
   return ordered;
 }
 

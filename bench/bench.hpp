@@ -22,8 +22,6 @@
 #ifndef KFUSE_BENCH_BENCH_HPP
 #define KFUSE_BENCH_BENCH_HPP
 
-#include "arguments.hpp"
-
 #include <kfuse/core/blas.hpp>
 #include <kfuse/core/element.hpp>
 #include <kfuse/core/random.hpp>
@@ -43,6 +41,8 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
+
 namespace bench {
 
 using DeviceSpace = Kokkos::DefaultExecutionSpace;
@@ -50,7 +50,7 @@ using HostSpace = Kokkos::DefaultHostExecutionSpace;
 
 // The element types that a run may ask for.
 inline constexpr std::array element_types{kfuse::ElementType::fp64, kfuse::ElementType::fp32, kfuse::ElementType::bf16,
-                                   kfuse::ElementType::fp16};
+                                          kfuse::ElementType::fp16};
 
 // Calls f(std::type_identity<Element>).
 template <class F>
@@ -100,9 +100,9 @@ template <class Space>
 struct Memory {
   Space space;
   kfuse::Workspace<Space> block;
-  kfuse::Workspace<Space> elsewhere = kfuse::Workspace<Space>::counting();  // what the case itself will allocate
   bool is_counting;
-  std::uint64_t seed = 0;  // of the last random tensor
+  std::size_t elsewhere = 0;  // bytes counted in the block that the case will allocate by itself
+  std::uint64_t seed = 0;     // of the last random tensor
 
   explicit Memory(Space const& s) : space(s), block(kfuse::Workspace<Space>::counting()), is_counting(true) {}
   Memory(Space const& s, std::size_t bytes) : space(s), block(bytes), is_counting(false) { block.poison(s); }
@@ -153,10 +153,9 @@ std::vector<double> row(kfuse::Tensor<Element, rank> const& t, std::ptrdiff_t in
   using Value = std::remove_const_t<Element>;
   std::size_t const columns = t.extent(rank - 1);
   std::vector<Value> copy(columns);
-  Kokkos::deep_copy(
-      Kokkos::View<Value*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), columns),
-      Kokkos::View<Value const*, typename Space::memory_space, Kokkos::MemoryUnmanaged>(
-          t.data + index * std::ptrdiff_t(columns), columns));
+  Kokkos::deep_copy(Kokkos::View<Value*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), columns),
+                    Kokkos::View<Value const*, typename Space::memory_space, Kokkos::MemoryUnmanaged>(
+                        t.data + index * std::ptrdiff_t(columns), columns));
   std::vector<double> values(columns);
   for (std::size_t i = 0; i < columns; ++i) {
     if constexpr (std::integral<Value>)
@@ -204,9 +203,9 @@ struct Output {
   // Row `row` by definition, in double; it shares no code with the operator. Empty if there is no way to know: then
   // the modes are held against each other alone.
   std::function<std::vector<double>(std::ptrdiff_t row)> reference;
-  double allowed;         // deviation relative to max(|reference|, floor)
-  double floor = 1e-2;    // below it, deviations count as absolute
-  int rows_checked = 0;   // against the reference, spread evenly; 0: as many as make a million values
+  double allowed;        // deviation relative to max(|reference|, floor)
+  double floor = 1e-2;   // below it, deviations count as absolute
+  int rows_checked = 0;  // against the reference, spread evenly; 0: as many as make a million values
 };
 
 // `roundings`: how many of the element type's roundings the result may be off.
@@ -215,7 +214,7 @@ Output output(std::string name, kfuse::Tensor<Element, rank> const& t,
               std::function<std::vector<double>(std::ptrdiff_t row)> reference, double roundings = 1) {
   constexpr auto type = kfuse::element_type<Element>;
   int const columns = t.extent(rank - 1);
-  return {std::move(name), t.data, type, columns == 0 ? 0 : t.size() / columns, columns, std::move(reference),
+  return {std::move(name),           t.data, type, columns == 0 ? 0 : t.size() / columns, columns, std::move(reference),
           roundings * rounding(type)};
 }
 

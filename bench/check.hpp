@@ -3,10 +3,6 @@
 #ifndef KFUSE_BENCH_CHECK_HPP
 #define KFUSE_BENCH_CHECK_HPP
 
-#include "bench.hpp"
-
-#include <fmt/format.h>
-
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
@@ -17,6 +13,9 @@
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "bench.hpp"
+#include <fmt/format.h>
 
 namespace bench {
 

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 
-#include "explain.hpp"
-#include "roofline.hpp"
-#include "session.hpp"
-
-#include <fmt/chrono.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <functional>
 #include <memory>
+
+#include "explain.hpp"
+#include "roofline.hpp"
+#include "session.hpp"
+#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 namespace bench {
 
@@ -47,6 +46,12 @@ std::string shape_text(std::vector<std::pair<std::string, int>> const& shape) {
   return text;
 }
 
+void print_device(Report const& report) {
+  fmt::print("{} ({}; {}), {}\n", report.device, report.space, report.software,
+             report.copy_bytes_per_second ? "copies " + rate_text(*report.copy_bytes_per_second, "B/s")
+                                          : "speed of a copy unknown");
+}
+
 // Prints the table of one piece of work. Returns whether all of it is right.
 bool print(std::vector<Run> const& runs) {
   Run const& first = runs.front();
@@ -55,7 +60,8 @@ bool print(std::vector<Run> const& runs) {
   bool right = true;
   for (Run const& run : runs) {
     if (run.mode == "replay" && run.note != first.note) fmt::print("replay: {}\n", run.note);
-    if (!run.error.empty()) fmt::print(stderr, "kfuse-bench: {}, {}: wrong result: {}\n", run.work, run.mode, run.error);
+    if (!run.error.empty())
+      fmt::print(stderr, "kfuse-bench: {}, {}: wrong result: {}\n", run.work, run.mode, run.error);
     if (run.seconds && run.fraction_of_copy.value_or(0) > 1.1)
       fmt::print("{} is faster than a copy of as many bytes: part of its data stays in a cache\n", run.mode);
     right = right && run.error.empty();
@@ -82,15 +88,12 @@ int measure(Options const& options) {
                   .software = facts.versions,
                   .copy_bytes_per_second = copy_speed(space),
                   .runs = {}};
-    progress.say("");
-    fmt::print("{} ({}; {}), {}\n", facts.name, facts.space, facts.versions,
-               report.copy_bytes_per_second ? "copies " + rate_text(*report.copy_bytes_per_second, "B/s")
-                                            : "speed of a copy unknown");
     bool right = true;
     for (auto const& job : jobs) {
       progress.say("preparing " + job.work);
       auto const runs = Measurement<Space>(space, job, how, progress).runs();
       progress.say("");
+      if (report.runs.empty()) print_device(report);
       right = print(runs) && right;
       report.runs.insert(report.runs.end(), runs.begin(), runs.end());
     }
@@ -101,8 +104,12 @@ int measure(Options const& options) {
 
 }  // namespace
 
-int layer(Options const& options) { return measure(options); }
-int op(Options const& options) { return measure(options); }
+int layer(Options const& options) {
+  return measure(options);
+}
+int op(Options const& options) {
+  return measure(options);
+}
 
 int explain(Options const& options) {
   return with_jobs(options, [&]<class Space>(Space const& space, std::vector<Job<Space>> const& jobs) {
@@ -127,10 +134,11 @@ int explain(Options const& options) {
 int device(Options const& options) {
   return in_session(options.space, []<class Space>(Space const& space) {
     auto const facts = kfuse::device_facts(space);
-    fmt::print("{}\n  space            {}\n  software         {}\n  multiprocessors  {}\n  last cache       {}\n"
-               "  memory           {}, of which {} are free\n",
-               facts.name, facts.space, facts.versions, facts.multiprocessors, bytes_text(double(facts.cache_bytes)),
-               bytes_text(double(facts.memory_total)), bytes_text(double(facts.memory_free)));
+    fmt::print(
+        "{}\n  space            {}\n  software         {}\n  multiprocessors  {}\n  last cache       {}\n"
+        "  memory           {}, of which {} are free\n",
+        facts.name, facts.space, facts.versions, facts.multiprocessors, bytes_text(double(facts.cache_bytes)),
+        bytes_text(double(facts.memory_total)), bytes_text(double(facts.memory_free)));
     auto const speed = [](std::optional<double> value, char const* unit) {
       return value ? rate_text(*value, unit) : "unknown";
     };
@@ -154,7 +162,8 @@ int list() {
   std::vector<std::vector<std::string>> lines;
   for (auto const& entry : entries) {
     std::string sizes;
-    for (auto const& [name, value] : entry.sizes) sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " ", flag_of(name), value);
+    for (auto const& [name, value] : entry.sizes)
+      sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " ", flag_of(name), value);
     lines.push_back({"  " + entry.name, sizes, entry.what});
   }
   if (!lines.empty()) fmt::print("{}", table(lines));

@@ -3,15 +3,14 @@
 #ifndef KFUSE_BENCH_EXPLAIN_HPP
 #define KFUSE_BENCH_EXPLAIN_HPP
 
-#include "prepare.hpp"
-#include "table.hpp"
-
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "prepare.hpp"
+#include "table.hpp"
+#include <fmt/format.h>
 
 namespace bench {
 
@@ -19,9 +18,7 @@ namespace bench {
 struct Roofline {
   double copy, matrix;
 
-  double seconds(kfuse::Traffic const& t) const {
-    return std::max(double(t.bytes()) / copy, double(t.flops) / matrix);
-  }
+  double seconds(kfuse::Traffic const& t) const { return std::max(double(t.bytes()) / copy, double(t.flops) / matrix); }
   char const* bound(kfuse::Traffic const& t) const {
     return double(t.bytes()) / copy >= double(t.flops) / matrix ? "memory" : "arithmetic";
   }
@@ -59,10 +56,11 @@ inline std::string conclusion(Cost const& eager, Cost const& fused, Roofline con
       time_text(least_seconds(fused, roofline)));
   if (eager.lines.empty()) return text;
   double const before = double(eager.traffic.bytes()), after = double(fused.traffic.bytes());
-  return text + fmt::format("Fusing takes {} of {} launches away, and {} of {} ({:.1f} %); {} at least, instead of {}.\n",
-                            eager.launches - fused.launches, eager.launches, bytes_text(before - after),
-                            bytes_text(before), 100 * (before - after) / before,
-                            time_text(least_seconds(fused, roofline)), time_text(least_seconds(eager, roofline)));
+  return text +
+         fmt::format("Fusing takes {} of {} launches away, and {} of {} ({:.1f} %); {} at least, instead of {}.\n",
+                     eager.launches - fused.launches, eager.launches, bytes_text(before - after), bytes_text(before),
+                     100 * (before - after) / before, time_text(least_seconds(fused, roofline)),
+                     time_text(least_seconds(eager, roofline)));
 }
 
 }  // namespace bench

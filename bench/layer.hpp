@@ -3,9 +3,6 @@
 #ifndef KFUSE_BENCH_LAYER_HPP
 #define KFUSE_BENCH_LAYER_HPP
 
-#include "bench.hpp"
-#include "prepare.hpp"
-
 #include <kfuse/models/layer_config.hpp>
 #include <kfuse/models/safetensors.hpp>
 
@@ -14,6 +11,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "bench.hpp"
+#include "prepare.hpp"
 
 namespace bench {
 

@@ -2,8 +2,6 @@
 #ifndef KFUSE_BENCH_LAYER_CASE_HPP
 #define KFUSE_BENCH_LAYER_CASE_HPP
 
-#include "layer.hpp"
-
 #include <kfuse/core/device.hpp>
 #include <kfuse/models/eager_layer.hpp>
 #include <kfuse/models/fused_layer.hpp>
@@ -15,6 +13,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "layer.hpp"
 
 namespace bench {
 
@@ -31,10 +31,13 @@ struct LayerData {
   kfuse::Layer<Space, Element> layer(int i) const { return {config, weights[i], caches[i], progress, rope_table}; }
 };
 
-// A View of memory that is only counted.
+// A View that the case will allocate by itself, counted.
 template <class View, class Space, class... Extent>
 View counted(Memory<Space>& memory, Extent... extent) {
-  return View(take<typename View::value_type>(memory.elsewhere, extent...).data, std::size_t(extent)...);
+  std::size_t const before = memory.block.used();
+  auto const t = empty<typename View::value_type>(memory, extent...);
+  memory.elsewhere += memory.block.used() - before;
+  return View(t.data, std::size_t(extent)...);
 }
 
 template <class Space, class Element>
@@ -101,8 +104,7 @@ void widen(Space const& space, Element const* from, double* to, std::size_t size
 // The output of layer `i` computed eagerly in double from the same numbers, [rows * hidden].
 template <class Space, class Element>
 std::vector<double> layer_in_double(Space const& space, LayerRequest const& request,
-                                    LayerData<Space, Element> const& data, int i,
-                                    kfuse::Tensor<Element, 2> const& x) {
+                                    LayerData<Space, Element> const& data, int i, kfuse::Tensor<Element, 2> const& x) {
   LayerData<Space, double> wide(request);
   wide.weights.push_back(kfuse::convert_weights<double>(space, request.config, data.weights[i]));
   auto const& cache = wide.caches.emplace_back(request.config, request.batch, request.context);
@@ -180,10 +182,9 @@ Case<Space> layer_case(Memory<Space>& memory, LayerRequest const& request) {
   auto const all_layers = [=](Context<Space> const& on, kfuse::LayerFunction<Space, Element>& run) {
     for (int i = 0; i < int(y.size()); ++i) run(on.space, on.blas, on.workspace, data->layer(i), x, y[i]);
   };
-  Case<Space> result{
-      .fused = [=](Context<Space> const& on) { all_layers(on, kfuse::fused_layer<Space, Element>); },
-      .eager = [=](Context<Space> const& on) { all_layers(on, kfuse::eager_layer<Space, Element>); },
-      .layers = request.layers};
+  Case<Space> result{.fused = [=](Context<Space> const& on) { all_layers(on, kfuse::fused_layer<Space, Element>); },
+                     .eager = [=](Context<Space> const& on) { all_layers(on, kfuse::eager_layer<Space, Element>); },
+                     .layers = request.layers};
   bool const with_reference = !memory.is_counting && allows_reference<Space, Element>(memory, request);
   for (int i = 0; i < request.layers; ++i) {
     auto const known = std::make_shared<std::vector<double>>();

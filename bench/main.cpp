@@ -2,15 +2,15 @@
 // kfuse-bench: what fusing and replaying bring, checked and then measured. Results go to stdout, all else to stderr.
 // Exit codes: 0 done; 1 the device or the program failed; 2 the command line, a file or the memory is to blame; 3 a
 // result is wrong.
-#include "commands.hpp"
-
 #include <kfuse/core/check.hpp>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include <exception>
 #include <string>
+
+#include "commands.hpp"
+#include <fmt/format.h>
 
 namespace {
 

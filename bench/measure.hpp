@@ -7,17 +7,17 @@
 #ifndef KFUSE_BENCH_MEASURE_HPP
 #define KFUSE_BENCH_MEASURE_HPP
 
-#include "check.hpp"
-#include "prepare.hpp"
-#include "progress.hpp"
-#include "report.hpp"
-
 #include <kfuse/core/device.hpp>
 #include <kfuse/core/replay.hpp>
 
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "check.hpp"
+#include "prepare.hpp"
+#include "progress.hpp"
+#include "report.hpp"
 
 namespace bench {
 
@@ -28,7 +28,7 @@ enum class Cadence { cold, back_to_back };
 struct MeasureOptions {
   std::vector<std::string> modes;
   bool modes_given = false;  // then each of them must exist
-  int repeats = 0;  // 0: fifty, or fewer, where that took longer than two seconds
+  int repeats = 0;           // 0: fifty, or fewer, where that took longer than two seconds
   Cadence cadence = Cadence::cold;
   bool check = true;
   std::string spoiled;  // a mode whose result is to be wrong, to see that this is noticed
@@ -131,12 +131,13 @@ class Measurement {
         judge(run, "fp64", against_reference(output, results[i]), output.allowed);
       }
       if (run.mode == "replay" && !fused_.empty() && results[i] != fused_[i] && run.error.empty())
-        run.error = output.name + " has other bits replayed than called: " +
-                    against_each_other(output, results[i], fused_[i]).where;
+        run.error = output.name +
+                    " has other bits replayed than called: " + against_each_other(output, results[i], fused_[i]).where;
       if (!first_.empty())
         judge(run, output.reference ? "" : first_mode_, against_each_other(output, results[i], first_[i]),
               2 * output.allowed);
     }
+    if (!run.error.empty()) return;
     if (run.mode == "fused") fused_ = results;
     if (first_.empty()) {
       first_ = std::move(results);

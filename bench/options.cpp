@@ -21,8 +21,7 @@ int number_or(std::string const& flag, Given const& text, int otherwise, int low
 // Rows are counted by an int, and layers have a row for each token, or each head and token.
 void check_rows(LayerRequest const& request) {
   double const rows = double(request.batch) * request.sequence * std::max(1, request.config.heads);
-  if (rows > most)
-    throw UsageError("--batch, --sequence: more than 2^31 - 1 tokens times heads; make them smaller");
+  if (rows > most) throw UsageError("--batch, --sequence: more than 2^31 - 1 tokens times heads; make them smaller");
 }
 
 }  // namespace
@@ -36,7 +35,8 @@ kfuse::ElementType element_asked(Options const& options) {
   std::vector<std::string> names;
   for (auto type : element_types) names.push_back(kfuse::name(type));
   std::string const name = one_of("--element", options.element, names);
-  return *std::find_if(element_types.begin(), element_types.end(), [&](auto type) { return name == kfuse::name(type); });
+  return *std::find_if(element_types.begin(), element_types.end(),
+                       [&](auto type) { return name == kfuse::name(type); });
 }
 
 MeasureOptions measure_asked(Options const& options) {
@@ -93,7 +93,8 @@ std::vector<std::pair<Entry, Sizes>> ops_asked(Options const& options) {
     for (auto const& size : sizes) known.push_back(flag_of(size.first));
     for (auto const& [size, text] : options.sizes) {
       if (!text) continue;
-      if (!sizes.has(size)) throw UsageError(flag_of(size) + ": " + name + " has no such size; it has " + listed(known));
+      if (!sizes.has(size))
+        throw UsageError(flag_of(size) + ": " + name + " has no such size; it has " + listed(known));
       sizes.set(size, whole_number(flag_of(size), *text, 1, most));
     }
     result.emplace_back(entry, sizes);

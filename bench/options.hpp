@@ -3,15 +3,15 @@
 #ifndef KFUSE_BENCH_OPTIONS_HPP
 #define KFUSE_BENCH_OPTIONS_HPP
 
-#include "bench.hpp"
-#include "layer.hpp"
-#include "measure.hpp"
-
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "bench.hpp"
+#include "layer.hpp"
+#include "measure.hpp"
 
 namespace bench {
 

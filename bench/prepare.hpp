@@ -4,10 +4,6 @@
 #ifndef KFUSE_BENCH_PREPARE_HPP
 #define KFUSE_BENCH_PREPARE_HPP
 
-#include "arguments.hpp"
-#include "bench.hpp"
-#include "table.hpp"
-
 #include <kfuse/core/device.hpp>
 #include <kfuse/core/ledger.hpp>
 
@@ -19,6 +15,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "arguments.hpp"
+#include "bench.hpp"
+#include "table.hpp"
 
 namespace bench {
 
@@ -36,17 +36,7 @@ struct Cost {
   std::vector<kfuse::LedgerEntry> lines;
   kfuse::Traffic traffic;
   int launches = 0;
-  std::size_t workspace_bytes = 0;
 };
-
-template <class Space>
-Cost cost(Space const& space, kfuse::Blas<Space>& blas, Work<Space> const& work) {
-  if (!work) return {};
-  auto workspace = kfuse::Workspace<Space>::counting();
-  kfuse::Ledger const ledger(kfuse::Ledger::Execution::none);
-  work(Context<Space>{space, workspace, blas});
-  return {ledger.entries(), ledger.traffic(), ledger.launches(), workspace.peak()};
-}
 
 // A case that takes no memory.
 template <class Space>
@@ -56,12 +46,20 @@ struct Counted {
   Cost fused, eager;
 
   Counted(Space const& space, kfuse::Blas<Space>& blas, Job<Space> const& job)
-      : memory(space),
-        work(job.make(memory)),
-        fused(cost(space, blas, work.fused)),
-        eager(cost(space, blas, work.eager)) {}
+      : memory(space), work(job.make(memory)), fused(cost(blas, work.fused)), eager(cost(blas, work.eager)) {}
 
-  std::size_t workspace_bytes() const { return std::max(fused.workspace_bytes, eager.workspace_bytes); }
+  // Of the case's tensors; and of the workspace, which is taken behind them.
+  std::size_t block_bytes() const { return memory.block.used() - memory.elsewhere; }
+  std::size_t workspace_bytes() const { return memory.block.peak() - memory.block.used(); }
+
+ private:
+  Cost cost(kfuse::Blas<Space>& blas, Work<Space> const& mode) {
+    if (!mode) return {};
+    auto const scope = memory.block.scope();
+    kfuse::Ledger const ledger(kfuse::Ledger::Execution::none);
+    mode(Context<Space>{memory.space, memory.block, blas});
+    return {ledger.entries(), ledger.traffic(), ledger.launches()};
+  }
 };
 
 inline void check_memory(std::size_t needed, kfuse::DeviceFacts const& device, std::string const& work) {
@@ -109,8 +107,8 @@ class Prepared {
     return (most + 511) / 512 * 512;
   }
   Memory<Space> allocated(Job<Space> const& job) const {
-    std::size_t const inside = counted_.memory.block.peak();
-    check_memory(inside + counted_.memory.elsewhere.peak() + counted_.workspace_bytes() + scratch_bytes(),
+    std::size_t const inside = counted_.block_bytes();
+    check_memory(inside + counted_.memory.elsewhere + counted_.workspace_bytes() + scratch_bytes(),
                  kfuse::device_facts(space), job.work);
     return Memory<Space>(space, inside);
   }

@@ -3,11 +3,6 @@
 #ifndef KFUSE_BENCH_REPORT_HPP
 #define KFUSE_BENCH_REPORT_HPP
 
-#include "arguments.hpp"
-#include "statistics.hpp"
-
-#include <nlohmann/json.hpp>
-
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -18,6 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
+#include "statistics.hpp"
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace bench {
@@ -29,13 +27,13 @@ struct Run {
   std::string element;
   std::vector<std::pair<std::string, int>> shape;
   int launches = 0;
-  std::size_t bytes = 0, flops = 0;         // as the operators state them
-  std::optional<Seconds> seconds;           // for one layer
-  std::optional<double> fraction_of_copy;   // time of a device copy of as many bytes, by the median
-  std::optional<double> max_deviation;      // relative, from `reference`
-  std::string reference;                    // "fp64", or the mode it was held against; empty: not checked
-  std::string note;                         // the kernel chosen, why it was not recorded, ...
-  std::string error;                        // why there are no times
+  std::size_t bytes = 0, flops = 0;        // as the operators state them
+  std::optional<Seconds> seconds;          // for one layer
+  std::optional<double> fraction_of_copy;  // time of a device copy of as many bytes, by the median
+  std::optional<double> max_deviation;     // relative, from `reference`
+  std::string reference;                   // "fp64", or the mode it was held against; empty: not checked
+  std::string note;                        // the kernel chosen, why it was not recorded, ...
+  std::string error;                       // why there are no times
 };
 
 struct Report {

@@ -3,9 +3,6 @@
 #ifndef KFUSE_BENCH_ROOFLINE_HPP
 #define KFUSE_BENCH_ROOFLINE_HPP
 
-#include "bench.hpp"
-#include "statistics.hpp"
-
 #include <kfuse/core/device.hpp>
 #include <kfuse/fused/matmul.hpp>
 
@@ -16,6 +13,9 @@
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "bench.hpp"
+#include "statistics.hpp"
 
 namespace bench {
 

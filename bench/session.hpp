@@ -3,15 +3,14 @@
 #ifndef KFUSE_BENCH_SESSION_HPP
 #define KFUSE_BENCH_SESSION_HPP
 
-#include "bench.hpp"
-
-#include "arguments.hpp"
-
 #include <Kokkos_Core.hpp>
 
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "arguments.hpp"
+#include "bench.hpp"
 
 namespace bench {
 

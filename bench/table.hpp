@@ -3,14 +3,13 @@
 #ifndef KFUSE_BENCH_TABLE_HPP
 #define KFUSE_BENCH_TABLE_HPP
 
-#include "report.hpp"
-
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
+
+#include "report.hpp"
+#include <fmt/format.h>
 
 namespace bench {
 
@@ -89,8 +88,9 @@ inline std::string verdict(std::vector<Run> const& runs) {
   };
   std::string text;
   if (eager && fused)
-    text += fmt::format("Fused: {} launches instead of {}, {:.0f} % of the bytes, {}.", fused->launches,
-                        eager->launches, 100 * double(fused->bytes) / double(eager->bytes), gain(*eager, *fused));
+    text += fmt::format("Fused: {} {} instead of {}, {:.0f} % of the bytes, {}.", fused->launches,
+                        fused->launches == 1 ? "launch" : "launches", eager->launches,
+                        100 * double(fused->bytes) / double(eager->bytes), gain(*eager, *fused));
   if (fused && replay) text += fmt::format("{}Replaying that: {}.", text.empty() ? "" : " ", gain(*fused, *replay));
   if (eager && fused && replay) text += fmt::format(" Together {}.", gain(*eager, *replay));
   return text;
