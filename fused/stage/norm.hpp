@@ -45,7 +45,7 @@ struct RootMeanSquare : impl::SumOfNumbers {
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
-    return backend::reciprocal_sqrt(sum / Real(columns) + Real(epsilon));
+    return backend::reciprocal_sqrt(backend::divide(sum, Real(columns)) + Real(epsilon));
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real factor) const {
@@ -62,7 +62,7 @@ struct Center : impl::SumOfNumbers {
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
-    return sum / Real(columns);
+    return sum / Real(columns);  // exact division: a row of equal values leaves exactly nothing
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real mean) const {

@@ -53,7 +53,7 @@ struct DivideBySum : impl::SumOfNumbers {
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int) const {
-    return sum == 0 ? Real(0) : 1 / sum;
+    return sum == 0 ? Real(0) : backend::divide(Real(1), sum);
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real factor) const {
