@@ -84,21 +84,27 @@ probe() {  # probe BACKEND
   return $status
 }
 
-# What the release of Kokkos is built for: CMake lines.
+# CMake lines that make it build the official release of Kokkos for this machine.
 describe_release() {  # describe_release BACKEND
-  local capability
+  local chip name
   echo 'set(kfuse_FETCH_DEPENDENCIES ON CACHE BOOL "")'
   case $1 in
     CUDA)
-      capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
-      case $capability in
-        70) echo 'set(Kokkos_ARCH_VOLTA70 ON CACHE BOOL "")' ;;
-        75) echo 'set(Kokkos_ARCH_TURING75 ON CACHE BOOL "")' ;;
-        80 | 86) echo "set(Kokkos_ARCH_AMPERE$capability ON CACHE BOOL \"\")" ;;
-        89) echo 'set(Kokkos_ARCH_ADA89 ON CACHE BOOL "")' ;;
-        90) echo 'set(Kokkos_ARCH_HOPPER90 ON CACHE BOOL "")' ;;
-        100 | 120) echo "set(Kokkos_ARCH_BLACKWELL$capability ON CACHE BOOL \"\")" ;;
-      esac ;;
+      chip=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || true
+      case $chip in
+        70) name=VOLTA ;; 75) name=TURING ;; 80 | 86) name=AMPERE ;; 89) name=ADA ;; 90) name=HOPPER ;;
+        1*) name=BLACKWELL ;;
+        *) fail "no GPU here that tells which chip to build Kokkos for; give an installed one: make Kokkos_ROOT=FOLDER" ;;
+      esac
+      echo "set(Kokkos_ARCH_$name$chip ON CACHE BOOL \"\")"
+      echo "set(CMAKE_CUDA_ARCHITECTURES ${chip/#90/90a} CACHE STRING \"\")" ;;
+    HIP)
+      chip=$(rocminfo 2>/dev/null | grep -oE 'gfx[0-9a-f]+' | head -n 1) || true
+      if [ -z "$chip" ]; then
+        fail "no GPU here that tells which chip to build Kokkos for; give an installed one: make Kokkos_ROOT=FOLDER"
+      fi
+      echo "set(Kokkos_ARCH_AMD_${chip^^} ON CACHE BOOL \"\")"
+      echo "set(CMAKE_HIP_ARCHITECTURES $chip CACHE STRING \"\")" ;;
   esac
 }
 
