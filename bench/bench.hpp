@@ -147,6 +147,17 @@ auto random(Memory<Space>& memory, double low, double high, Extent... extent) {
   return t;
 }
 
+// A tensor of the given values, such as indices or positions.
+template <class Element, class Space>
+auto given(Memory<Space>& memory, std::vector<Element> const& values) {
+  auto const t = empty<Element>(memory, std::ptrdiff_t(values.size()));
+  if (!memory.is_counting)
+    Kokkos::deep_copy(
+        Kokkos::View<Element*, typename Space::memory_space, Kokkos::MemoryUnmanaged>(t.data, values.size()),
+        Kokkos::View<Element const*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  return t;
+}
+
 // Row `index` of a contiguous tensor, all leading dimensions taken as one, as doubles on the host. Waits.
 template <class Space, class Element, int rank>
 std::vector<double> row(kfuse::Tensor<Element, rank> const& t, std::ptrdiff_t index = 0) {
