@@ -28,7 +28,7 @@ using Run = kfuse::LayerFunction<Space, Element>;
 
 std::filesystem::path data(char const* variable) {
   char const* const folder = std::getenv(variable);
-  REQUIRE_MESSAGE(folder != nullptr, "set " << variable << "; make test does");
+  REQUIRE_MESSAGE(folder != nullptr, "set " << std::string(variable) << "; make test does");
   return folder;
 }
 
@@ -361,7 +361,7 @@ TEST_CASE("one recorded decode step serves a growing sequence, with the bits of 
       } else if (i == 0) {
         // Recording runs the step once.
         replay.record(work);
-        CHECK(replay.reason() == "");
+        CHECK((kfuse::impl::Backend<Space>::is_host || replay.recorded()));
       } else {
         replay.run(model.space);
       }
