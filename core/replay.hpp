@@ -62,7 +62,7 @@ class Replay {
     return capture();
   }
 
-  // The same without that run, for work that has run before: it does not take effect now, and nothing waits.
+  // The same without that run, for work that has run before: it does not take effect now, and no stream is waited for.
   template <class Work>
   bool record_only(Work work) {
     keep(std::move(work));
