@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench.hpp"
@@ -80,15 +81,25 @@ inline void compare(Deviation& deviation, Output const& output, std::ptrdiff_t r
   }
 }
 
-inline Deviation against_reference(Output const& output, Snapshot const& bytes) {
+// Rows of a result as they should be.
+using Expected = std::vector<std::pair<std::ptrdiff_t, std::vector<double>>>;
+
+inline Expected expected_rows(Output const& output) {
+  Expected result;
+  if (!output.reference || output.columns == 0) return result;
   std::ptrdiff_t const most =
       output.rows_checked > 0 ? output.rows_checked : std::max<std::ptrdiff_t>(4, (1 << 20) / output.columns);
   std::ptrdiff_t const checked = std::min(output.rows, most);
-  Deviation deviation;
   for (std::ptrdiff_t i = 0; i < checked; ++i) {
     std::ptrdiff_t const row = checked == 1 ? 0 : i * (output.rows - 1) / (checked - 1);
-    compare(deviation, output, row, row_of(output, bytes, row), output.reference(row));
+    result.emplace_back(row, output.reference(row));
   }
+  return result;
+}
+
+inline Deviation against_reference(Output const& output, Snapshot const& bytes, Expected const& expected) {
+  Deviation deviation;
+  for (auto const& [row, values] : expected) compare(deviation, output, row, row_of(output, bytes, row), values);
   return deviation;
 }
 

@@ -36,7 +36,7 @@ inline std::string launches_text(std::string const& mode, Cost const& cost, Roof
   auto const line = [&](std::string const& label, int launches, kfuse::Traffic const& t, double seconds,
                         std::string const& bound) {
     lines.push_back({label, std::to_string(launches), bytes_text(double(t.bytes_read)),
-                     bytes_text(double(t.bytes_written)), fmt::format("{:.4f}", double(t.flops) * 1e-9),
+                     bytes_text(double(t.bytes_written)), fmt::format("{:.3g}", double(t.flops) * 1e-9),
                      fmt::format("{:.2f}", t.intensity()), time_text(seconds), bound});
   };
   for (auto const& l : cost.lines)
@@ -49,7 +49,7 @@ inline std::string launches_text(std::string const& mode, Cost const& cost, Roof
 inline std::string conclusion(Cost const& eager, Cost const& fused, Roofline const& roofline, std::string const& device,
                               std::string const& element) {
   std::string text = fmt::format(
-      "{} copies {} and multiplies {} matrices at {}: below {:.0f} FLOP/byte memory is the bound.\n"
+      "{} copies {} and multiplies {} matrices at {}: below {:.3g} FLOP/byte memory is the bound.\n"
       "Fused, the work has {:.2f} FLOP/byte; its bound is {}, and it takes {} at least.\n",
       device, rate_text(roofline.copy, "B/s"), element, rate_text(roofline.matrix, "FLOP/s"),
       roofline.matrix / roofline.copy, fused.traffic.intensity(), roofline.bound(fused.traffic),

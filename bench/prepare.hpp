@@ -31,6 +31,13 @@ struct Job {
   std::function<Case<Space>(Memory<Space>&)> make;
 };
 
+inline void check_memory(std::size_t needed, kfuse::DeviceFacts const& device, std::string const& work) {
+  if (needed > device.memory_free)
+    throw UsageError("device memory too small: " + work + " needs " + bytes_text(double(needed)) + ", but of " +
+                     bytes_text(double(device.memory_total)) + " on " + device.name + " only " +
+                     bytes_text(double(device.memory_free)) + " are free; make the sizes smaller");
+}
+
 // What one mode of a case states.
 struct Cost {
   std::vector<kfuse::LedgerEntry> lines;
@@ -45,8 +52,13 @@ struct Counted {
   Case<Space> work;
   Cost fused, eager;
 
-  Counted(Space const& space, kfuse::Blas<Space>& blas, Job<Space> const& job)
-      : memory(space), work(job.make(memory)), fused(cost(blas, work.fused)), eager(cost(blas, work.eager)) {}
+  Counted(Space const& space, kfuse::Blas<Space>& blas, Job<Space> const& job) : memory(space), work(job.make(memory)) {
+    // Beyond this, counted addresses could be those of real memory.
+    if (memory.block.used() > std::size_t(1) << 44)
+      check_memory(memory.block.used(), kfuse::device_facts(space), job.work);
+    fused = cost(blas, work.fused);
+    eager = cost(blas, work.eager);
+  }
 
   // Of the case's tensors; and of the workspace, which is taken behind them.
   std::size_t block_bytes() const { return memory.block.used() - memory.elsewhere; }
@@ -61,13 +73,6 @@ struct Counted {
     return {ledger.entries(), ledger.traffic(), ledger.launches()};
   }
 };
-
-inline void check_memory(std::size_t needed, kfuse::DeviceFacts const& device, std::string const& work) {
-  if (needed > device.memory_free)
-    throw UsageError("device memory too small: " + work + " needs " + bytes_text(double(needed)) + ", but of " +
-                     bytes_text(double(device.memory_total)) + " on " + device.name + " only " +
-                     bytes_text(double(device.memory_free)) + " are free; make the sizes smaller");
-}
 
 // A case with all the memory that running and measuring it takes.
 template <class Space>

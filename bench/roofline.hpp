@@ -39,7 +39,7 @@ constexpr bool on_host = kfuse::impl::Backend<Space>::is_host;
 
 // Bytes read and written a second by a copy of `bytes` of them, or fewer, where memory is short.
 template <class Space>
-std::optional<double> copy_speed(Space const& space, std::size_t bytes = std::size_t(1) << (on_host<Space> ? 28 : 31)) {
+std::optional<double> copy_speed(Space const& space, std::size_t bytes = std::size_t(1) << (on_host<Space> ? 27 : 31)) {
   std::size_t const half = std::min(bytes, kfuse::device_facts(space).memory_free / 2) / 512 * 256;
   using Bytes = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
   Bytes const from("kfuse::bench::copy::from", half), to("kfuse::bench::copy::to", half);

@@ -34,9 +34,11 @@ inline std::string time_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 inline std::string bytes_text(double bytes) {
+  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
   if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes * 1e-3);
   if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes * 1e-6);
-  return fmt::format("{:.2f} GB", bytes * 1e-9);
+  if (bytes < 1e12) return fmt::format("{:.2f} GB", bytes * 1e-9);
+  return fmt::format("{:.2f} TB", bytes * 1e-12);
 }
 inline std::string rate_text(double per_second, char const* unit) {
   for (auto const& [scale, prefix] : {std::pair(1e12, 'T'), std::pair(1e9, 'G'), std::pair(1e6, 'M')})

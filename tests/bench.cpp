@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the benchmark program that need no device: reading numbers, statistics, JSON, files.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "../bench/arguments.hpp"
+#include "../bench/report.hpp"
+#include "../bench/statistics.hpp"
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace bench;
+
+// What `call` refuses, as text; empty if it does not.
+template <class Call>
+std::string refusal(Call const& call) {
+  try {
+    call();
+  } catch (UsageError const& error) {
+    return error.what();
+  }
+  return {};
+}
+
+constexpr int most = std::numeric_limits<int>::max();
+
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "kfuse-bench-XXXXXX").string();
+    path = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::size_t files() const {
+    return std::size_t(std::distance(std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()));
+  }
+};
+
+std::string text_of(std::filesystem::path const& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Run timed_run() {
+  Run run;
+  run.work = "op/\"odd\"\n";
+  run.mode = "fused";
+  run.element = "bf16";
+  run.shape = {{"rows", 3}, {"columns", 5}};
+  run.launches = 1;
+  run.bytes = std::size_t(1) << 40;
+  run.flops = 7;
+  run.seconds = Seconds{2e-6, 1e-6, 3e-6};
+  run.fraction_of_copy = 0.5;
+  run.max_deviation = 1e-3;
+  run.reference = "fp64";
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a whole number is taken as it is") {
+  CHECK(whole_number("--rows", "1", 1, most) == 1);
+  CHECK(whole_number("--rows", "0", 0, most) == 0);
+  CHECK(whole_number("--rows", "2147483647", 1, most) == most);
+  CHECK(whole_number("--rows", "007", 1, most) == 7);
+}
+
+TEST_CASE("anything but a whole number in range is refused, and the flag is named") {
+  for (char const* text : {"", " ", "12x", "x12", "-1", "+1", "1e3", "1.0", "0x10", " 5", "5 ", "0", "2147483648",
+                           "4294967297", "18446744073709551617", "99999999999999999999", "nan"}) {
+    CAPTURE(text);
+    std::string const message = refusal([&] { whole_number("--rows", text, 1, most); });
+    CHECK(message.find("--rows") == 0);
+    CHECK(message.find("'" + std::string(text) + "'") != std::string::npos);
+  }
+}
+
+TEST_CASE("a list is put in order, and what is unknown, empty or doubled is refused") {
+  std::vector<std::string> const known{"eager", "fused", "replay"};
+  CHECK(some_of("--modes", "replay,eager", known) == std::vector<std::string>{"eager", "replay"});
+  CHECK(some_of("--modes", "fused", known) == std::vector<std::string>{"fused"});
+  for (char const* text : {"", "fused,", ",fused", "fused,,eager", "fusd", "fused,fused", "fused eager"}) {
+    CAPTURE(text);
+    CHECK(refusal([&] { some_of("--modes", text, known); }).find("--modes") == 0);
+  }
+}
+
+TEST_CASE("median and quantiles are those of the sorted times, interpolated") {
+  auto const five = summary({5, 1, 3, 2, 4});
+  REQUIRE(five);
+  CHECK(five->median == 3);
+  CHECK(five->p10 == doctest::Approx(1.4));
+  CHECK(five->p90 == doctest::Approx(4.6));
+  auto const two = summary({2, 1});
+  REQUIRE(two);
+  CHECK(two->median == 1.5);
+  auto const one = summary({7});
+  REQUIRE(one);
+  CHECK(one->median == 7);
+  CHECK(one->p10 == 7);
+  CHECK(one->p90 == 7);
+}
+
+TEST_CASE("times that are none give no figure") {
+  CHECK(!summary({}));
+  CHECK(!summary({1, 0, 2}));
+  CHECK(!summary({1, -1e-9}));
+  CHECK(!summary({std::numeric_limits<double>::quiet_NaN(), 1}));
+  CHECK(!summary({std::numeric_limits<double>::infinity()}));
+}
+
+TEST_CASE("the report is strict JSON, with the same fields in every run and null for what is not known") {
+  Run failed = timed_run();
+  failed.mode = "replay";
+  failed.seconds = {};
+  failed.fraction_of_copy = std::numeric_limits<double>::infinity();
+  failed.max_deviation = std::numeric_limits<double>::quiet_NaN();
+  failed.error = "y[0, 0] is wrong: \xff";  // not UTF-8
+  Report const report{.version = "1",
+                      .date = "d",
+                      .cadence = "cold",
+                      .device = "card",
+                      .space = "host",
+                      .software = "s",
+                      .copy_bytes_per_second = {},
+                      .runs = {timed_run(), failed}};
+  auto const json = nlohmann::ordered_json::parse(to_json(report));
+  CHECK(json["kfuse"] == "1");
+  CHECK(json["device"]["copy_bytes_per_second"].is_null());
+  auto const &right = json["runs"][0], &wrong = json["runs"][1];
+  CHECK(right["work"] == "op/\"odd\"\n");
+  CHECK(right["median_seconds"] == 2e-6);
+  CHECK(right["p10_seconds"] == 1e-6);
+  CHECK(right["p90_seconds"] == 3e-6);
+  CHECK(right["bytes"] == std::size_t(1) << 40);
+  CHECK(right["shape"]["columns"] == 5);
+  CHECK(right["error"].is_null());
+  for (char const* field : {"median_seconds", "p10_seconds", "p90_seconds", "fraction_of_copy", "max_deviation"})
+    CHECK(wrong[field].is_null());
+  CHECK(wrong["error"].is_string());
+  std::vector<std::string> fields[2];
+  for (int i = 0; i < 2; ++i)
+    for (auto const& item : json["runs"][i].items()) fields[i].push_back(item.key());
+  CHECK(fields[0] == fields[1]);
+}
+
+TEST_CASE("a file appears when it is whole, and replaces an old one only then") {
+  Folder const folder;
+  auto const path = folder.path / "out.json";
+  std::ofstream(path) << "old";
+  {
+    NewFile const file(path.string());
+    CHECK(text_of(path) == "old");
+    CHECK(folder.files() == 1);  // nothing lies around while the work runs
+    file.write("new");
+    CHECK(text_of(path) == "new");
+  }
+  CHECK(text_of(path) == "new");
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("a file that cannot be written is refused before the work") {
+  Folder const folder;
+  for (auto const& path : {folder.path / "absent" / "out.json", folder.path, std::filesystem::path()}) {
+    CAPTURE(path.string());
+    CHECK(refusal([&] { NewFile file(path.string()); }).find("--json") == 0);
+  }
+  CHECK(folder.files() == 0);
+}

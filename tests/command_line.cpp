@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The benchmark program as its users meet it: exit codes, messages, and the files it leaves. The program is named by
+// the environment variable KFUSE_BENCH, which CTest sets.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+namespace {
+
+std::string text_of(std::filesystem::path const& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+bool contains(std::string const& text, std::string const& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+
+  // One line that says what is wrong, and nothing else.
+  bool is_refusal(std::string const& flag) const {
+    return code == 2 && out.empty() && std::count(err.begin(), err.end(), '\n') == 1 &&
+           err.rfind("kfuse-bench: ", 0) == 0 && contains(err, flag);
+  }
+};
+
+// The program, in a folder of its own.
+class Program {
+ public:
+  Program() {
+    std::string name = (std::filesystem::temp_directory_path() / "kfuse-bench-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~Program() { std::filesystem::remove_all(folder_); }
+
+  static bool is_there() {
+    bool const there = std::getenv("KFUSE_BENCH") != nullptr;
+    if (!there) MESSAGE("KFUSE_BENCH is not set: this build has no benchmark program");
+    return there;
+  }
+  Outcome run(std::string const& arguments) const {
+    std::string const command = "cd '" + folder_.string() + "' && '" + std::getenv("KFUSE_BENCH") + "' " + arguments +
+                                " >stdout.txt 2>stderr.txt </dev/null";
+    int const status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(file("stdout.txt")), text_of(file("stderr.txt"))};
+  }
+  std::filesystem::path file(std::string const& name) const { return folder_ / name; }
+  nlohmann::json json(std::string const& name) const { return nlohmann::json::parse(text_of(file(name))); }
+  // Nothing but what the test put there.
+  bool has_left(std::initializer_list<std::string> names) const {
+    for (auto const& entry : std::filesystem::directory_iterator(folder_)) {
+      std::string const name = entry.path().filename().string();
+      bool const known = std::find(names.begin(), names.end(), name) != names.end();
+      if (!known && name != "stdout.txt" && name != "stderr.txt") return false;
+    }
+    return true;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+char const* const tiny_llama = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 96, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+  "max_position_embeddings": 128, "vocab_size": 100, "num_hidden_layers": 2})";
+
+}  // namespace
+
+TEST_CASE("help, version and list need no device and succeed") {
+  if (!Program::is_there()) return;
+  Program const program;
+  for (char const* arguments : {"--help", "layer --help", "op --help", "explain --help", "device --help"}) {
+    auto const outcome = program.run(arguments);
+    CAPTURE(arguments);
+    CHECK(outcome.code == 0);
+    CHECK(contains(outcome.out, "Usage"));
+  }
+  CHECK(program.run("--version").code == 0);
+  auto const list = program.run("list");
+  CHECK(list.code == 0);
+  for (char const* name : {"llama-3-8b", "minilm", "bf16", "add_rmsnorm", "--columns"}) CHECK(contains(list.out, name));
+}
+
+TEST_CASE("numbers that are none are refused, and the flag is named") {
+  if (!Program::is_there()) return;
+  Program const program;
+  for (char const* text : {"12x", "-1", "1e3", "0", "99999999999999999999", "''", "' 5'", "1.5"}) {
+    CAPTURE(text);
+    std::string const value = text;
+    CHECK(program.run("op add_rmsnorm --json out.json --rows " + value).is_refusal("--rows"));
+    CHECK(program.run("op add_rmsnorm --rows=" + value).is_refusal("--rows"));
+    CHECK(program.run("layer --context " + value).is_refusal("--context"));
+  }
+  CHECK(program.run("layer --repeats -5").is_refusal("--repeats"));
+  CHECK(program.has_left({}));
+}
+
+TEST_CASE("a wrong command line is refused in one line") {
+  if (!Program::is_there()) return;
+  Program const program;
+  CHECK(program.run("").is_refusal("subcommand"));
+  CHECK(program.run("lyer").is_refusal(""));
+  CHECK(program.run("op").is_refusal("op"));
+  CHECK(program.run("op nothing_like_it").is_refusal("nothing_like_it"));
+  CHECK(program.run("op add_rmsnorm --element fp17").is_refusal("--element"));
+  CHECK(program.run("op add_rmsnorm --wibble 3").is_refusal("--wibble"));
+  CHECK(program.run("op add_rmsnorm --rows").is_refusal("--rows"));
+  CHECK(program.run("op add_rmsnorm --rows 3 --rows 4").is_refusal("--rows"));
+  CHECK(program.run("op add_rmsnorm --modes eager,warp").is_refusal("--modes"));
+  CHECK(program.run("op add_rmsnorm --modes eager,eager").is_refusal("--modes"));
+  CHECK(program.run("op add_rmsnorm --cadence lukewarm").is_refusal("--cadence"));
+  CHECK(program.run("op add_rmsnorm --space vax").is_refusal("--space"));
+  CHECK(program.run("explain add_rmsnorm --batch 3").is_refusal("--batch"));
+  CHECK(program.run("explain add_rmsnorm --model gpt2").is_refusal("--model"));
+  CHECK(program.run("explain --rows 3").is_refusal("--rows"));
+  CHECK(program.run("layer --phase later").is_refusal("--phase"));
+  CHECK(program.run("layer --model no-such-model").is_refusal("no-such-model"));
+  CHECK(program.run("layer --sequence 10 --context 5").is_refusal("--context"));
+  CHECK(program.run("layer --layer-index 1").is_refusal("--layer-index"));
+}
+
+TEST_CASE("a wrong file is refused, and nothing is left behind") {
+  if (!Program::is_there()) return;
+  Program const program;
+  std::ofstream(program.file("broken.json")) << R"({"model_type": "llama", "hidden_size": )";
+  std::ofstream(program.file("broken.safetensors")) << "this is no such file";
+  CHECK(program.run("layer --model broken.json").is_refusal("broken.json"));
+  CHECK(program.run("layer --weights broken.safetensors").is_refusal("broken.safetensors"));
+  CHECK(program.run("layer --weights absent.safetensors").is_refusal("absent.safetensors"));
+  CHECK(program.run("op add_rmsnorm --json absent/out.json").is_refusal("--json"));
+  CHECK(program.run("op add_rmsnorm --json .").is_refusal("--json"));
+  CHECK(program.has_left({"broken.json", "broken.safetensors"}));
+}
+
+TEST_CASE("too little memory is said before any is taken: how much is needed, how much there is") {
+  if (!Program::is_there()) return;
+  Program const program;
+  auto const some = program.run("op add_rmsnorm --rows 2000000000 --columns 65536 --json out.json");
+  CHECK(some.is_refusal("device memory too small"));
+  CHECK(contains(some.err, "needs"));
+  CHECK(contains(some.err, "free"));
+  CHECK(program.run("op add_rmsnorm --rows 2147483647 --columns 2147483647 --element fp64").is_refusal("memory"));
+  auto const layer = program.run("layer --model llama-3-8b --batch 1000000 --context 100000");
+  CHECK(layer.is_refusal("device memory too small"));
+  CHECK(contains(layer.err, "needs"));
+  CHECK(program.has_left({}));
+}
+
+TEST_CASE("an operator is checked and timed in each mode, and the file says so") {
+  if (!Program::is_there()) return;
+  Program const program;
+  auto const outcome = program.run("op add_rmsnorm --rows 37 --columns 129 --element fp32 --repeats 3 --json out.json");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  auto const json = program.json("out.json");
+  REQUIRE(json["runs"].size() == 3);
+  for (auto const& run : json["runs"]) {
+    CHECK(run["work"] == "op/add_rmsnorm");
+    CHECK(run["element"] == "fp32");
+    CHECK(run["shape"]["rows"] == 37);
+    CHECK(run["median_seconds"].get<double>() > 0);
+    CHECK(run["p10_seconds"] <= run["median_seconds"]);
+    CHECK(run["median_seconds"] <= run["p90_seconds"]);
+    CHECK(run["max_deviation"].get<double>() > 0);  // float is not double
+    CHECK(run["max_deviation"].get<double>() < 1e-5);
+    CHECK(run["reference"] == "fp64");
+  }
+  CHECK(json["runs"][1]["launches"] == 1);
+  CHECK(json["runs"][1]["bytes"] == (4 * 37 * 129 + 129) * 4);
+  CHECK(json["runs"][0]["launches"] == 2);
+  CHECK(program.has_left({"out.json"}));
+}
+
+TEST_CASE("a wrong result is never timed: exit 3, its row says so, and no figure is printed") {
+  if (!Program::is_there()) return;
+  Program const program;
+  for (std::string const mode : {"eager", "fused", "replay"}) {
+    auto const outcome = program.run("op add_rmsnorm --rows 16 --columns 64 --cadence back-to-back --spoil " + mode +
+                                     " --json out.json");
+    CAPTURE(mode);
+    CHECK(outcome.code == 3);
+    CHECK(contains(outcome.err, "op/add_rmsnorm, " + mode + ": wrong result"));
+    CHECK(contains(outcome.out, "failed"));
+    for (auto const& run : program.json("out.json")["runs"]) {
+      CHECK(run["median_seconds"].is_null());
+      CHECK(run["fraction_of_copy"].is_null());
+      CHECK(run["error"].is_string() == (run["mode"] == mode));
+    }
+  }
+}
+
+TEST_CASE("a layer runs eager, fused and replayed, and all agree with a layer in double") {
+  if (!Program::is_there()) return;
+  Program const program;
+  std::ofstream(program.file("config.json")) << tiny_llama;
+  for (std::string const phase : {"decode --context 33 --batch 2", "prefill --sequence 17", "decode --layers 2"}) {
+    CAPTURE(phase);
+    auto const outcome = program.run(
+        "layer --model config.json --element fp32 --repeats 2 --cadence back-to-back --json out.json --phase " + phase);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    auto const json = program.json("out.json");
+    REQUIRE(json["runs"].size() == 3);
+    for (auto const& run : json["runs"]) {
+      CHECK(run["reference"] == "fp64");
+      CHECK(run["max_deviation"].get<double>() > 0);
+      CHECK(run["max_deviation"].get<double>() < 1e-4);
+    }
+    auto const &eager = json["runs"][0], &fused = json["runs"][1];
+    CHECK(fused["launches"] < eager["launches"]);
+    CHECK(fused["bytes"] < eager["bytes"]);
+  }
+}
+
+TEST_CASE("explain shows the launches and what fusing saves") {
+  if (!Program::is_there()) return;
+  Program const program;
+  auto const op = program.run("explain add_rmsnorm --rows 64 --columns 64 --element fp32");
+  CHECK(op.code == 0);
+  for (char const* part : {"kfuse::add_rmsnorm", "FLOP/byte", "memory", "Fusing takes 1 of 2 launches away"})
+    CHECK(contains(op.out, part));
+  auto const layer = program.run("explain --model llama-3-8b --batch 4 --element fp32");
+  CHECK(layer.code == 0);
+  for (char const* part : {"layer/llama-3-8b/decode", "batch 4", "kfuse::linear"}) CHECK(contains(layer.out, part));
+}
