@@ -229,7 +229,10 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int width = std::max(1, std::min(8, 16 / (narrowest == 16 ? 4 : narrowest)));
 
   static constexpr int row_stages = (int(is_stage_kind<S, RowStage>) + ... + 0);
-  static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...});
+  // A double takes two registers, and so do elements that are wider than those which set the width.
+  static constexpr int widest = std::max({0, size_or<typename StageElement<S>::type>(0)...});
+  static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...}) +
+                                         (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);
 };

@@ -47,6 +47,7 @@ template <Activation activation>
 struct Activate {
   using stage = ElementStage;
   static constexpr int flops = activation == Activation::relu ? 1 : activation == Activation::silu ? 4 : 8;
+  static constexpr int extra_registers = 8;
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
     for (auto& v : x) v = activate<activation>(v);

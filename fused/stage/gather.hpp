@@ -15,6 +15,7 @@ struct Gather {
   using stage = ElementStage;
   using element = Element;
   using memory_space = Memory;
+  static constexpr int extra_registers = 16;
 
   Tensor<Element const, 2> table;  // [table rows, columns]
   Tensor<int const, 1> indices;    // [rows]

@@ -29,7 +29,7 @@ struct Rope {
   using stage = PairStage;
   using memory_space = Memory;
   static constexpr int flops = 3;
-  static constexpr int extra_registers = 32;
+  static constexpr int extra_registers = 40;
 
   Tensor<TableElement const, 2> table;  // [positions, rotary]: cosines, then sines
   Tensor<int const, 1> positions;       // [rows]
