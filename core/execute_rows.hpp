@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a chain over rows.
 //
-// Two kernels, one set of stages. HeldRowsKernel keeps a row in the registers of its lanes: memory is touched by loads
-// and stores alone. PassRowsKernel goes over the row once for each row stage and once to store, computing the values
-// again; it takes any length and any alignment, and is the host's loop.
+// Three kernels, one set of stages. FlatKernel runs chains that reduce nothing, and counts packs through all rows.
+// HeldRowsKernel keeps a row in the registers of its lanes: memory is touched by loads and stores alone. PassRowsKernel
+// goes over the row once for each row stage and once to store, computing the values again; it takes any length and any
+// alignment, and is the host's loop.
 //
 // The bits of a result depend on the row's length and element types only. Both kernels give lane l the packs l,
 // l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a fixed
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -38,29 +40,29 @@ struct RowLayout {
 constexpr std::array held_layouts{RowLayout{8, 1},   RowLayout{8, 2},   RowLayout{16, 2},  RowLayout{32, 2},
                                   RowLayout{64, 2},  RowLayout{128, 2}, RowLayout{256, 2}, RowLayout{512, 2},
                                   RowLayout{512, 4}, RowLayout{1024, 4}};
-// Without a reduction a row may lie on several teams, each with a slice of the largest of these layouts.
-constexpr int slice_layouts = 7;
 // Rows that are not held go by segments of this many packs.
 constexpr RowLayout segment_layout{512, 4};
+// Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.
+constexpr RowLayout flat_layout{256, 2};
 
-enum class RowPath { held, passes };
+enum class RowPath { flat, held, passes };
 
 struct RowPlan {
   RowPath path;
   RowLayout layout;
   int width;     // values in a pack
-  int segments;  // of a row: slices if nothing is reduced
+  int segments;  // of a row
   constexpr int segment_columns() const { return layout.packs() * width; }
 };
 
 // The plan for rows of `columns` values in packs of `width`. It decides the order of every reduction.
 constexpr RowPlan row_plan(int columns, int width, bool reduces) {
   int const packs = std::max(1, (columns + width - 1) / width);
-  int const layouts = reduces ? int(held_layouts.size()) : slice_layouts;
-  for (int i = 0; i < layouts; ++i)
-    if (packs <= held_layouts[i].packs()) return {RowPath::held, held_layouts[i], width, 1};
-  RowLayout const layout = reduces ? segment_layout : held_layouts[slice_layouts - 1];
-  return {reduces ? RowPath::passes : RowPath::held, layout, width, (packs + layout.packs() - 1) / layout.packs()};
+  auto const segments = [packs](RowLayout layout) { return (packs + layout.packs() - 1) / layout.packs(); };
+  if (!reduces) return {RowPath::flat, flat_layout, width, segments(flat_layout)};
+  for (RowLayout const layout : held_layouts)
+    if (packs <= layout.packs()) return {RowPath::held, layout, width, 1};
+  return {RowPath::passes, segment_layout, width, segments(segment_layout)};
 }
 
 struct NoResult {};
@@ -125,42 +127,107 @@ KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) 
   }
 }
 
-// One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team. Without a reduction,
-// rows may be cut into `slices` parts with a team each.
+// Division of numbers below 2^31 by one that is known at launch: a multiplication (Granlund, Montgomery 1994).
+struct Divisor {
+  unsigned divisor = 1, multiplier = 1u << 31;
+  int shift = 31;
+
+  Divisor() = default;
+  explicit Divisor(unsigned d) : divisor(d) {
+    while ((std::uint64_t(1) << (shift - 31)) < d) ++shift;
+    multiplier = unsigned(((std::uint64_t(1) << shift) + d - 1) / d);
+  }
+  KOKKOS_FUNCTION unsigned quotient(unsigned n) const { return unsigned((std::uint64_t(n) * multiplier) >> shift); }
+};
+
+// A chain without reductions, on packs counted through all rows.
+template <class Real, int width, Access access, class C>
+struct FlatKernel {
+  static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
+  static constexpr int registers = 32 + ChainTypes<C>::extra_registers;
+  using X = Values<Real, width, access>;
+
+  C chain;
+  std::ptrdiff_t rows;
+  int columns;
+  Divisor packs;  // of a row
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    LanesOf<Team> const lanes(team);
+    std::ptrdiff_t const begin = std::ptrdiff_t(team.league_rank()) * packs_here;
+    // Counted from the first row, or, where that number is too large, from the one this team begins in.
+    std::ptrdiff_t const first_row = begin < largest ? 0 : begin / std::ptrdiff_t(packs.divisor);
+    auto const first = unsigned(begin - first_row * std::ptrdiff_t(packs.divisor)) + unsigned(lanes.rank());
+    X held[vectors];
+    Place places[vectors];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      unsigned const pack = first + unsigned(v * threads), row = packs.quotient(pack);
+      places[v] = {first_row + row, int(pack - row * packs.divisor) * width};
+    }
+    run<0>(held, places);
+    if constexpr (access == Access::single)
+      for (int v = 0; v < vectors; ++v) rest(places[v]);
+  }
+
+ private:
+  static constexpr std::ptrdiff_t largest = (std::ptrdiff_t(1) << 31) - packs_here;
+
+  template <int i>
+  KOKKOS_FUNCTION void run(X* held, Place const* places) const {
+    if constexpr (i < C::size) {
+      auto const& s = stage<i>(chain);
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) {
+        Place const at = places[v];
+        if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
+        if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, PairStage>) {
+          X other;
+          evaluate<i, Stores::no>(chain, other, s.template partner<width>(at), Results<Real, C>{});
+          s.apply(held[v], other, at);
+        } else {
+          s.apply(held[v], at);
+        }
+      }
+      run<i + 1>(held, places);
+    }
+  }
+  // What is left over of a row, one by one.
+  KOKKOS_FUNCTION void rest(Place at) const {
+    if (at.row >= rows || at.column + width <= columns) return;
+    for (; at.column < columns; ++at.column) {
+      Values<Real, 1, Access::single> x;
+      evaluate<C::size, Stores::yes>(chain, x, at, Results<Real, C>{});
+    }
+  }
+};
+
+// One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team.
 template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
-  // 32 bytes a lane in 40 registers (32 if nothing is reduced), 64 in 64: what keeps most bytes in flight without
-  // spilling (H200, 2026-11-29).
-  static constexpr int registers = (vectors > 2                     ? 64
-                                    : ChainTypes<C>::row_stages > 0 ? 40
-                                                                    : 32) +
-                                   ChainTypes<C>::extra_registers;
+  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29).
+  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers;
   static constexpr int rows_per_team = threads / lanes;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
 
   C chain;
   std::ptrdiff_t rows;
-  int columns, slices;
+  int columns;
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team) const {
     LanesOf<Team> const team_lanes(team);
     Scratch scratch{nullptr};
-    if constexpr (ChainTypes<C>::row_stages > 0 && lanes > LanesOf<Team>::width)
+    if constexpr (lanes > LanesOf<Team>::width)
       scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
     int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
-    int league = team.league_rank(), slice = 0;
-    if (ChainTypes<C>::row_stages == 0 && slices > 1) {
-      slice = int(unsigned(league) % unsigned(slices));
-      league = int(unsigned(league) / unsigned(slices));
-    }
-    std::ptrdiff_t const row = std::ptrdiff_t(league) * rows_per_team + group;
-    int const first = slice * (lanes * vectors) + rank;
     X held[vectors];
     Results<Real, C> results;
-    run<0>(team_lanes, Place{row, first * width}, held, results, scratch);
+    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, results,
+           scratch);
   }
 
  private:
@@ -309,19 +376,25 @@ struct PassRowsKernel {
   }
 };
 
+template <class Real, int width, Access access, class Space, class C>
+void launch_flat(Space const& space, std::string const& label, C const& chain, Shape shape) {
+  using Kernel = FlatKernel<Real, width, access, C>;
+  int const packs = (shape.columns + width - 1) / width;
+  std::ptrdiff_t const teams = (shape.rows * packs + Kernel::packs_here - 1) / Kernel::packs_here;
+  launch(space, label, teams, 0, Kernel{chain, shape.rows, shape.columns, Divisor(unsigned(packs))});
+}
+
 // Held rows in the layout of `plan`, which is number `i` of the table or a later one.
 template <class Real, int width, int i, class Space, class C>
 void launch_held(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
-  constexpr int layouts = ChainTypes<C>::row_stages > 0 ? int(held_layouts.size()) : slice_layouts;
-  if constexpr (i < layouts) {
+  if constexpr (i < int(held_layouts.size())) {
     constexpr RowLayout layout = held_layouts[i];
     if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
     using Kernel = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
-    constexpr bool needs_scratch = ChainTypes<C>::row_stages > 0 && layout.lanes > Backend<Space>::lanes;
-    std::ptrdiff_t const teams = (shape.rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team;
-    launch(space, label, teams * plan.segments,
+    constexpr bool needs_scratch = layout.lanes > Backend<Space>::lanes;
+    launch(space, label, (shape.rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team,
            needs_scratch ? Kernel::Scratch::bytes(Kernel::threads, Backend<Space>::lanes) : 0,
-           Kernel{chain, shape.rows, shape.columns, plan.segments});
+           Kernel{chain, shape.rows, shape.columns});
   }
 }
 
@@ -352,6 +425,20 @@ void launch_passes(Space const& space, std::string const& label, C const& chain,
     ++i;
   });
   launch_pass(C::size, "");
+}
+
+// The chain over its rows, in packs of `width` values, by the kernel that suits.
+template <class Real, int width, Access access, class Space, class C>
+void launch_rows(Space const& space, std::string const& label, C const& chain, Shape shape, std::byte* partials) {
+  constexpr bool reduces = ChainTypes<C>::row_stages > 0, on_host = Backend<Space>::is_host;
+  RowPlan const plan = row_plan(shape.columns, width, reduces);
+  if constexpr (!reduces && !on_host) {
+    launch_flat<Real, width, access>(space, label, chain, shape);
+  } else {
+    if constexpr (!on_host && access == Access::wide)
+      if (plan.path == RowPath::held) return launch_held<Real, width, 0>(space, label, chain, shape, plan);
+    launch_passes<Real, width, access>(space, label, chain, shape, plan, partials);
+  }
 }
 
 }  // namespace kfuse::impl

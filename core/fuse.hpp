@@ -51,17 +51,11 @@ void fuse_on(Space const& space, std::string const& label, Chain<S...> const& ch
 
   auto const run = [&](std::byte* partials) {
     if (!Ledger::state(label, split ? Types::row_stages + 1 : 1, traffic(chain))) return;
-    if constexpr (!Backend<Space>::is_host)
-      if (wide && plan.path == RowPath::held)
-        return launch_held<Real, Types::width, 0>(space, label, chain, shape, plan);
     if constexpr (Types::has_groups)
-      if (!in_groups) {
-        RowPlan const one_by_one = row_plan(shape.columns, 1, reduces);
-        return launch_passes<Real, 1, Access::single>(space, label, chain, shape, one_by_one, nullptr);
-      }
+      if (!in_groups) return launch_rows<Real, 1, Access::single>(space, label, chain, shape, nullptr);
     if constexpr (!Backend<Space>::is_host)
-      if (wide) return launch_passes<Real, Types::width, Access::wide>(space, label, chain, shape, plan, partials);
-    launch_passes<Real, Types::width, Access::single>(space, label, chain, shape, plan, partials);
+      if (wide) return launch_rows<Real, Types::width, Access::wide>(space, label, chain, shape, partials);
+    launch_rows<Real, Types::width, Access::single>(space, label, chain, shape, partials);
   };
   if (!split) return run(nullptr);
   auto const scope = workspace->scope();

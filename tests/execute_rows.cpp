@@ -75,9 +75,9 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
            Line{131072, 8, true, RowPath::passes, {512, 4}, 8},
            Line{4096, 4, true, RowPath::held, {512, 2}, 1},
            Line{16384, 2, true, RowPath::passes, {512, 4}, 4},
-           Line{4096, 8, false, RowPath::held, {256, 2}, 1},
-           Line{4097, 8, false, RowPath::held, {256, 2}, 2},
-           Line{131072, 8, false, RowPath::held, {256, 2}, 32},
+           Line{4096, 8, false, RowPath::flat, {256, 2}, 1},
+           Line{4097, 8, false, RowPath::flat, {256, 2}, 2},
+           Line{131072, 8, false, RowPath::flat, {256, 2}, 32},
        }) {
     CAPTURE(line.columns);
     auto const plan = row_plan(line.columns, line.width, line.reduces);
@@ -95,8 +95,23 @@ TEST_CASE("every plan covers its row, and no segment of it is empty") {
         auto const plan = row_plan(columns, width, reduces);
         auto const held = std::int64_t(plan.segment_columns()) * plan.segments;
         wrong += held < columns || held - plan.segment_columns() >= columns;
-        wrong += plan.path == RowPath::held && reduces && plan.segments != 1;
+        wrong += plan.path == RowPath::held && plan.segments != 1;
       }
+  CHECK(wrong == 0);
+}
+TEST_CASE("a divisor divides every number below 2^31 as the language does") {
+  std::uint64_t random = 1;
+  std::vector<unsigned> divisors{1, 2, 3, 5, 7, 48, 64, 255, 256, 257, 1792, 65535, 65537, 1u << 30, 2147483647u};
+  for (int i = 0; i < 200; ++i)
+    divisors.push_back(unsigned((random = random * 6364136223846793005u + 1442695040888963407u) >> 33) | 1u);
+  int wrong = 0;
+  for (unsigned const d : divisors) {
+    kfuse::impl::Divisor const divisor(d);
+    for (std::uint64_t base = 0; base < (1u << 31); base += d > (1u << 20) ? d : (1u << 31) / 199)
+      for (std::uint64_t const near : {base / d * d, base / d * d + 1, base / d * d + d - 1, base})
+        if (near < (1u << 31)) wrong += divisor.quotient(unsigned(near)) != unsigned(near) / d;
+    wrong += divisor.quotient(2147483647u) != 2147483647u / d;
+  }
   CHECK(wrong == 0);
 }
 
@@ -128,7 +143,7 @@ TEST_CASE_TEMPLATE("rows of any width in memory of any alignment: two reductions
       CHECK(run<Element>(x, columns, kfuse::softmax(), {.gap = 3}) == y);
     }
 }
-TEST_CASE("rows of any width without a reduction, cut into slices where they are long") {
+TEST_CASE("rows of any width without a reduction") {
   for (int const columns : {1, 7, 64, 1000, 4096, 4097, 40000, 65536}) {
     auto const x = random_values<bf16>(std::size_t(3) * columns, columns);
     CHECK(run<bf16>(x, columns, kfuse::scale(1)) == x);

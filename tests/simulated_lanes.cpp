@@ -138,6 +138,18 @@ TEST_CASE_TEMPLATE("rows of any width agree with the definition in double", Spac
   }
 }
 
+TEST_CASE_TEMPLATE("a chain that reduces nothing reaches every value once, whatever the width and the alignment", Space,
+                   Lanes32, Lanes64) {
+  for (int const columns : {1, 7, 8, 100, 384, 511, 512, 4096, 5000}) {
+    CAPTURE(columns);
+    auto const x = random_values<bf16>(std::size_t(columns < 1000 ? 37 : 3) * columns, columns);
+    std::vector<double> doubled(x);
+    for (double& v : doubled) v *= 2;
+    CHECK(run<Space, bf16>(x, columns, kfuse::scale(2)) == doubled);
+    CHECK(run<Space, bf16>(x, columns, kfuse::scale(2), {.shift = 1}) == doubled);
+  }
+}
+
 TEST_CASE_TEMPLATE("segments of a long row with a team each give the bits of one team", Space, Lanes32, Lanes64) {
   for (int const columns : {16388, 30001}) {
     CAPTURE(columns);
