@@ -49,6 +49,15 @@ void fused_llama(Space const& space, Blas<Space>& blas, Workspace<Space>& worksp
   linear(space, blas, gated, weights.down, y, {.residual = sum});                // [rows, hidden]
 }
 
+// qkv: [rows, Q | K | V]. Its keys and values go to the cache.
+template <class Space, class Element>
+void store_kv(Space const& space, Layer<Space, Element> const& layer, Tensor<Element, 2> const& qkv) {
+  int const hidden = layer.config.hidden, tokens = layer.progress.tokens;
+  fuse(space, "kfuse::store_kv",
+       load(qkv) | store_heads(layer.cache.keys, layer.progress.positions, hidden, tokens) |
+           store_heads(layer.cache.values, layer.progress.positions, 2 * hidden, tokens));
+}
+
 template <class Space, class Element>
 void fused_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
                 Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
@@ -63,9 +72,7 @@ void fused_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
 
   layernorm(space, x, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
-  fuse(space, "kfuse::store_kv",
-       load(qkv) | store_heads(cache.keys, progress.positions, hidden, progress.tokens) |
-           store_heads(cache.values, progress.positions, 2 * hidden, progress.tokens));
+  store_kv(space, layer, qkv);
   attention(space, by_head(columns(qkv, 0, hidden), progress.batch, progress.tokens, config.head_dim), cache.keys,
             cache.values, by_head(mixed, progress.batch, progress.tokens, config.head_dim), layer_attention(layer),
             workspace);
@@ -77,7 +84,7 @@ void fused_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
          {.bias = as_tensor(weights.down_bias), .residual = sum});  // [rows, hidden]
 }
 
-// Keys and values are used where the projection leaves them: an encoder has no past tokens.
+// Keys and values are used where the projection leaves them, unless the cache has room for past tokens.
 template <class Space, class Element>
 void fused_bert(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
                 Tensor<Element const, 2> const& x, Tensor<Element, 2> const& y) {
@@ -94,9 +101,11 @@ void fused_bert(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
   };
 
   linear(space, blas, x, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
-  attention(space, heads(columns(qkv, 0, hidden)), heads(columns(qkv, hidden, hidden)),
-            heads(columns(qkv, 2 * hidden, hidden)), heads(mixed), layer_attention(layer),
-            workspace);                                                                                // [rows, hidden]
+  bool const cached = cache.capacity() > progress.tokens;
+  if (cached) store_kv(space, layer, qkv);
+  attention(space, heads(columns(qkv, 0, hidden)), cached ? as_tensor(cache.keys) : heads(columns(qkv, hidden, hidden)),
+            cached ? as_tensor(cache.values) : heads(columns(qkv, 2 * hidden, hidden)), heads(mixed),
+            layer_attention(layer), workspace);                                                        // [rows, hidden]
   linear(space, blas, mixed, weights.out, sum, {.bias = as_tensor(weights.out_bias), .residual = x});  // [rows, hidden]
   layernorm(space, sum, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.up, inner,
