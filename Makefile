@@ -8,7 +8,7 @@ PRESET ?= $(shell $(setup) best)
 PRESET := $(PRESET)
 BUILD ?= build/$(PRESET)
 JOBS ?= $(shell nproc)
-ARGUMENTS ?= layer
+weights := build/data/minilm/model.safetensors
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 ifdef Kokkos_ROOT
@@ -32,14 +32,19 @@ Variables, as in `make bench PRESET=host`:
   PRESET       host, host-debug (sanitizers), host-openmp, cuda or hip; by itself the best device's
   Kokkos_ROOT  an installed Kokkos to build with; by itself one that CMake finds, or one that the set-up brings
   BUILD        the build folder; by itself build/PRESET
-  ARGUMENTS    of the benchmark program; by itself `layer`
+  ARGUMENTS    of the benchmark program, as in ARGUMENTS="op rmsnorm"; by itself a MiniLM and a Llama layer
   JOBS         compiler processes at a time; by itself one a core
 endef
 export usage
 
 bench: $(BUILD)/configured weights
 	@$(build) kfuse-bench >&2
+ifdef ARGUMENTS
 	$(BUILD)/bench/kfuse-bench $(ARGUMENTS)
+else
+	[ ! -e $(weights) ] || $(BUILD)/bench/kfuse-bench layer --model minilm --phase prefill --sequence 256 --weights $(weights)
+	$(BUILD)/bench/kfuse-bench layer
+endif
 
 test: $(BUILD)/configured weights
 	@$(build) all >&2

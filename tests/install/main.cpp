@@ -7,9 +7,10 @@
 #include <kfuse/models/layer_config.hpp>
 
 #include <Kokkos_Core.hpp>
-#include <core/check.hpp>
 
 #include <cstdio>
+
+#include <core/check.hpp>
 
 using Matrix = Kokkos::View<float**, Kokkos::LayoutRight>;
 
