@@ -160,7 +160,7 @@ constexpr double layer_tolerance(kfuse::ElementType type) {
     case kfuse::ElementType::fp16:
       return 1e-2;
     default:
-      return 8e-2;
+      return 6e-2;
   }
 }
 
