@@ -107,7 +107,7 @@ TEST_CASE("a divisor divides every number below 2^31 as the language does") {
   int wrong = 0;
   for (unsigned const d : divisors) {
     kfuse::impl::Divisor const divisor(d);
-    for (std::uint64_t base = 0; base < (1u << 31); base += d > (1u << 20) ? d : (1u << 31) / 199)
+    for (std::uint64_t base = 0; base<(1u << 31); base += d>(1u << 20) ? d : (1u << 31) / 199)
       for (std::uint64_t const near : {base / d * d, base / d * d + 1, base / d * d + d - 1, base})
         if (near < (1u << 31)) wrong += divisor.quotient(unsigned(near)) != unsigned(near) / d;
     wrong += divisor.quotient(2147483647u) != 2147483647u / d;
@@ -227,7 +227,9 @@ TEST_CASE("pairs closer together than a pack are found value by value") {
       expected[a] = x[a] * table[4 + i] - x[b] * table[6 + i];
       expected[b] = x[b] * table[4 + i] + x[a] * table[6 + i];
     }
-  auto const stage = kfuse::rope(view_of<float>(table, 2, head_dim), view_of<int>({1}, 1), {.head_dim = head_dim});
+  auto const angles = view_of<float>(table, 2, head_dim);
+  auto const position = view_of<int>({1}, 1);
+  auto const stage = kfuse::rope(angles, position, {.head_dim = head_dim});
   CHECK(deviation(run<float>(x, columns, stage), expected) <= 1e-6);
 }
 
