@@ -77,7 +77,8 @@ void make_layer(Memory<Space>& memory, LayerRequest const& request, LayerData<Sp
     else
       data.weights.push_back(kfuse::random_weights<Space, Element>(memory.space, request.config, 1 + i));
     auto const& cache = data.caches.emplace_back(request.config, request.batch, request.context);
-    for (auto const& part : {cache.keys, cache.values}) fill(memory, part.data(), part.size(), -1.7, 1.7);
+    fill(memory, cache.keys.data(), cache.keys.size(), -1.7, 1.7);
+    fill(memory, cache.values.data(), cache.values.size(), -1.7, 1.7);
   }
   data.rope_table = kfuse::rope_table<Space, Element>(request.config, request.context);
 }
