@@ -107,9 +107,10 @@ TEST_CASE("a divisor divides every number below 2^31 as the language does") {
   int wrong = 0;
   for (unsigned const d : divisors) {
     kfuse::impl::Divisor const divisor(d);
-    for (std::uint64_t base = 0; base<(1u << 31); base += d>(1u << 20) ? d : (1u << 31) / 199)
+    std::uint64_t const end = std::uint64_t(1) << 31, step = d > (1u << 20) ? d : end / 199;
+    for (std::uint64_t base = 0; base < end; base += step)
       for (std::uint64_t const near : {base / d * d, base / d * d + 1, base / d * d + d - 1, base})
-        if (near < (1u << 31)) wrong += divisor.quotient(unsigned(near)) != unsigned(near) / d;
+        if (near < end) wrong += divisor.quotient(unsigned(near)) != unsigned(near) / d;
     wrong += divisor.quotient(2147483647u) != 2147483647u / d;
   }
   CHECK(wrong == 0);
