@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix instructions of this build's backends, as core/fragment.hpp describes them. A backend's MatrixUnit offers
+//   Fragment<Element>   products in registers
+//   AsyncCopy           copies to team memory: start(to, from, exists), wait()
+//   is_hardware         is it faster than plain loops?
+#ifndef KFUSE_BACKENDS_FRAGMENT_HPP
+#define KFUSE_BACKENDS_FRAGMENT_HPP
+
+#include <kfuse/backends/backend.hpp>
+#include <kfuse/backends/host/fragment.hpp>
+
+#include <type_traits>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <kfuse/backends/cuda/fragment.hpp>
+#endif
+
+namespace kfuse::impl {
+
+// void: this space has none.
+template <class Space>
+struct MatrixUnitOf {
+  using type = std::conditional_t<Backend<Space>::is_host, host::MatrixUnit, void>;
+};
+#if defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_MAXWELL) && !defined(KOKKOS_ARCH_PASCAL) && \
+    !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
+template <>
+struct MatrixUnitOf<Kokkos::Cuda> {
+  using type = cuda::MatrixUnit;
+};
+#endif
+template <class Space>
+using MatrixUnit = typename MatrixUnitOf<Space>::type;
+
+}  // namespace kfuse::impl
+
+#endif
