@@ -39,7 +39,9 @@ class Blas {
   using Product = impl::Product;
 
   Blas(Kokkos::Cuda const& space, std::size_t workspace_bytes, bool tune)
-      : workspace_(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::blas::workspace"), workspace_bytes),
+      : workspace_bytes_(workspace_bytes),
+        memory_(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::blas::workspace"),
+                workspace_bytes + workspace_alignment),
         tune_(tune) {
     check_status(cudaSetDevice(space.cuda_device()), "choose the device");
     cublasLtHandle_t handle = nullptr;
@@ -176,7 +178,7 @@ class Blas {
     cublasLtMatmulPreference_t made = nullptr;
     check_status(cublasLtMatmulPreferenceCreate(&made), "take a preference");
     Preference result(made);
-    set(result, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_.size());
+    set(result, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes_);
     set(result, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b.data));
     set(result, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a.data));
@@ -225,7 +227,7 @@ class Blas {
                                 wide ? static_cast<void const*>(&wide_alpha) : &alpha, p.b.data, plan.a.get(), p.a.data,
                                 plan.b.get(), wide ? static_cast<void const*>(&wide_beta) : &beta,
                                 p.residual.data ? p.residual.data : d, plan.c.get(), d, plan.d.get(), &algorithm.value,
-                                workspace_.data(), workspace_.size(), space.cuda_stream()),
+                                workspace(), workspace_bytes_, space.cuda_stream()),
                  "multiply");
   }
 
@@ -260,7 +262,15 @@ class Blas {
     plan.algorithms = {fastest};
   }
 
-  Memory workspace_;
+  // cuBLASLt asks for more than Kokkos' allocations are aligned to.
+  static constexpr std::uintptr_t workspace_alignment = 256;
+  void* workspace() const {
+    auto const address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    return reinterpret_cast<void*>((address + workspace_alignment - 1) / workspace_alignment * workspace_alignment);
+  }
+
+  std::size_t workspace_bytes_;
+  Memory memory_;
   bool tune_;
   Handle handle_;
   std::map<Key, Plan> plans_;
