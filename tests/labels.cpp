@@ -4,6 +4,7 @@
 #include <kfuse/core/replay.hpp>
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
+#include <kfuse/fused/attention.hpp>
 #include <kfuse/fused/bias_activation.hpp>
 #include <kfuse/fused/embedding.hpp>
 #include <kfuse/fused/geglu.hpp>
@@ -85,8 +86,13 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
   auto const k = m.result(n, 1, 1, places, head_dim), v = m.result(2 * n, 1, 1, places, head_dim);
   auto const batch_a = m.given(0, 2, rows, columns), batch_b = m.given(n, 2, columns, columns);
   auto const batch_c = m.result(0, 2, rows, columns);
+  int const many = Memory::size / 4 / head_dim;
+  auto const queries = m.given(0, 1, 2, 1, head_dim);
+  auto const keys = m.given(n, 1, 1, many, head_dim), values = m.given(far + n, 1, 1, many, head_dim);
+  auto const few_keys = m.given(n, 1, 1, places, head_dim), few_values = m.given(2 * n, 1, 1, places, head_dim);
+  auto const attended = m.result(0, 1, 2, 1, head_dim);
   auto const blas = std::make_shared<kfuse::Blas<Space>>(space);
-  auto const workspace = std::make_shared<kfuse::Workspace<Space>>(1 << 16);
+  auto const workspace = std::make_shared<kfuse::Workspace<Space>>(1 << 20);
   kfuse::LinearOptions<float> const epilogue{.bias = bias, .residual = r, .activation = kfuse::Activation::silu};
 
   return {
@@ -111,6 +117,10 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
        [=](Space const& s) { kfuse::bias_activation(s, x, bias, y, kfuse::Activation::relu); }},
       {"kfuse::embedding", By::own_kernels, [=](Space const& s) { kfuse::embedding(s, table, indices, y); }},
       {"kfuse::rope_qkv", By::own_kernels, [=](Space const& s) { kfuse::rope_qkv(s, x, angles, indices, q, k, v); }},
+      {"kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); }},
+      {"kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, queries, keys, values, attended, {}, *workspace); }},
       {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y); }},
       {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y, epilogue); }},
       {"kfuse::matmul", By::library, [=](Space const& s) { kfuse::matmul(s, *blas, batch_a, batch_b, batch_c); }},
