@@ -178,25 +178,19 @@ AttentionMeans attention_means(Space const& space, AttentionTask<Element> const&
   return means;
 }
 
+// `mixtures` has memory if segments have teams of their own.
 template <class Space, class Element>
 void run_attention(Space const& space, AttentionTask<Element> const& task, AttentionPath path,
-                   Workspace<Space>* workspace) {
+                   SegmentMixtures<Real<Element>> const& mixtures) {
   std::string const label = "kfuse::attention";
-  using Mixtures = SegmentMixtures<Real<Element>>;
-  auto const run_rows = [&](Mixtures const& mixtures) {
-    if (access_of(task) == Access::wide)
-      launch_attention_rows<Access::wide>(space, label, task, mixtures);
-    else
-      launch_attention_rows<Access::single>(space, label, task, mixtures);
-  };
+  int const launches = path == AttentionPath::split_rows ? 2 : 1;
+  if (!Ledger::state(label, launches, attention_traffic(shape_of(task), sizeof(Element), task.mask.causal))) return;
   if constexpr (sizeof(Element) == 2 && !std::is_void_v<MatrixUnit<Space>>)
     if (path == AttentionPath::tiles) return launch_attention_tiles<MatrixUnit<Space>>(space, label, task);
-  if (path == AttentionPath::rows) return run_rows(Mixtures{});
-  auto const scope = workspace->scope();
-  Mixtures mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
-  std::ptrdiff_t const size = task.rows() * task.parts() * mixtures.segments * (mixtures.columns + 2);
-  mixtures.data = workspace->template take<Real<Element>>("attention: segments", size).data;
-  run_rows(mixtures);
+  if (access_of(task) == Access::wide)
+    launch_attention_rows<Access::wide>(space, label, task, mixtures);
+  else
+    launch_attention_rows<Access::single>(space, label, task, mixtures);
 }
 
 // The work that checked arguments describe.
@@ -223,10 +217,12 @@ void attention_on(Space const& space, Q const& q, K const& k, V const& v, Out co
 
   auto const task = attention_task(queries, keys, values, result, options);
   AttentionPath const path = attention_path(shape_of(task), attention_means(space, task, workspace != nullptr));
-  int const launches = path == AttentionPath::split_rows ? 2 : 1;
-  if (!Ledger::state("kfuse::attention", launches, attention_traffic(shape_of(task), sizeof(Element), options.causal)))
-    return;
-  run_attention(space, task, path, workspace);
+  if (path != AttentionPath::split_rows) return run_attention(space, task, path, {});
+  auto const scope = workspace->scope();
+  SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
+  std::ptrdiff_t const size = task.rows() * task.parts() * mixtures.segments * (mixtures.columns + 2);
+  mixtures.data = workspace->template take<Real<Element>>("attention: segments", size).data;
+  run_attention(space, task, path, mixtures);
 }
 
 }  // namespace impl

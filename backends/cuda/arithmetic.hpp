@@ -66,7 +66,26 @@ KOKKOS_INLINE_FUNCTION float exp2(float x) {
 #endif
 }
 
-KOKKOS_INLINE_FUNCTION double divide(double a, double b) { return a / b; }
+// By the instruction for powers of two. What the rounded exponent lacks is multiplied in: for large exponents it would
+// cost five digits.
+KOKKOS_INLINE_FUNCTION double exp(double x) {
+  return host::exp(x);
+}
+KOKKOS_INLINE_FUNCTION float exp(float x) {
+#if defined(__CUDA_ARCH__)
+  constexpr float log2_e = 1.44269504f, log2_e_rest = 1.92596303e-8f, ln_2 = 0.693147181f;
+  float const bounded = x > 150 ? 150 : x < -150 ? -150 : x;
+  float const exponent = bounded * log2_e;
+  float const rest = fmaf(bounded, log2_e, -exponent) + bounded * log2_e_rest;
+  return exp2(exponent) * fmaf(rest, ln_2, 1.0f);
+#else
+  return host::exp(x);
+#endif
+}
+
+KOKKOS_INLINE_FUNCTION double divide(double a, double b) {
+  return a / b;
+}
 KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return __fdividef(a, b);

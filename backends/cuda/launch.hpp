@@ -6,15 +6,16 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
 namespace kfuse::cuda {
 
-// Teams that fit on a multiprocessor at once if each thread takes at most `registers` of its 65536 registers.
+// Teams that fit on a multiprocessor at once if each thread takes at most `registers` of its 65536 registers. It holds
+// 2048 threads and 32 teams at the most.
 constexpr int resident_teams(int threads, int registers) {
-  int const teams = 65536 / (registers * threads);
-  return teams > 0 ? teams : 1;
+  return std::max(1, std::min({65536 / (registers * threads), 2048 / threads, 32}));
 }
 
 // Does a kernel say, by a constant, that its team needs more memory than every Kokkos gives? (Up to 5.1 none gives

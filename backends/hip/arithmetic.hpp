@@ -10,6 +10,7 @@ namespace kfuse::hip {
 using host::bf16_bits;
 using host::bf16_pair_bits;
 using host::divide;
+using host::exp;
 using host::reciprocal_sqrt;
 
 KOKKOS_INLINE_FUNCTION std::uint16_t fp16_bits(float x) {

@@ -67,6 +67,13 @@ KOKKOS_INLINE_FUNCTION std::uint32_t fp16_pair_bits(float low, float high) {
   return fp16_bits(low) | std::uint32_t(fp16_bits(high)) << 16;
 }
 
+KOKKOS_INLINE_FUNCTION float exp(float x) {
+  return Kokkos::exp(x);
+}
+KOKKOS_INLINE_FUNCTION double exp(double x) {
+  return Kokkos::exp(x);
+}
+
 // 2^x and a / b, to a few units in the last place. For b above 2^126 the quotient may be zero instead.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {
   return Kokkos::exp2(x);

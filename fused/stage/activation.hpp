@@ -17,7 +17,7 @@ constexpr Real log2_e = Real(1.442695040888963407359924681001892137L);
 template <class Real>
 KOKKOS_FUNCTION Real times_sigmoid(Real x, Real y) {
   constexpr Real scale = Real(1) / 16;
-  return backend::divide(x * scale, scale + scale * backend::exp2(-log2_e<Real> * y));
+  return backend::divide(x * scale, scale + scale * backend::exp(-y));
 }
 
 }  // namespace impl
