@@ -159,14 +159,11 @@ int list() {
              fmt::join(elements, ", "), fmt::join(space_names(), ", "));
   auto entries = registry();
   std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
-  std::vector<std::vector<std::string>> lines;
   for (auto const& entry : entries) {
-    std::string sizes;
-    for (auto const& [name, value] : entry.sizes)
-      sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " ", flag_of(name), value);
-    lines.push_back({"  " + entry.name, sizes, entry.what});
+    fmt::print("  {:<20}{}\n{:22}", entry.name, entry.what, "");
+    for (auto const& [name, value] : entry.sizes) fmt::print("{} {} ", flag_of(name), value);
+    fmt::print("\n");
   }
-  if (!lines.empty()) fmt::print("{}", table(lines));
   return success;
 }
 
