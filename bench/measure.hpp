@@ -3,7 +3,8 @@
 //
 // A repetition empties the cache by reading, and then measures between two marks on the stream from just before the
 // first launch of the mode to after its last. Repetitions are given to the device without waiting between them, as work
-// comes in practice. The copy that a mode is held against is measured in the same way.
+// comes in practice. The modes take turns, a fifth of their repetitions each time: clocks drift with the temperature,
+// and shall do so for all of them. The copy that a mode is held against is measured in the same way.
 #ifndef KFUSE_BENCH_MEASURE_HPP
 #define KFUSE_BENCH_MEASURE_HPP
 
@@ -35,8 +36,11 @@ struct MeasureOptions {
   std::string spoiled;  // a mode whose result is to be wrong, to see that this is noticed
 };
 
+constexpr int turns = 5;
+
+// Seconds of the repetitions of one turn.
 template <class Space, class F>
-std::vector<double> time(Prepared<Space> const& prepared, MeasureOptions const& options, F const& work) {
+std::vector<double> time(Prepared<Space> const& prepared, MeasureOptions const& options, int turn, F const& work) {
   using Timer = kfuse::Timer<Space>;
   auto const once = [&](Timer& timer) {
     if (options.cadence == Cadence::cold) prepared.flush();
@@ -53,11 +57,16 @@ std::vector<double> time(Prepared<Space> const& prepared, MeasureOptions const& 
     seconds = clock.seconds();
   }
   int const affordable = std::clamp(int(std::min(2 / std::max(seconds, 1e-9), 50.0)), 5, 50);
-  std::vector<Timer> timers(std::size_t(options.repeats > 0 ? options.repeats : affordable));
+  int const repeats = options.repeats > 0 ? options.repeats : affordable;
+  std::vector<Timer> timers(std::size_t(repeats / turns + (turn < repeats % turns ? 1 : 0)));
   for (Timer& timer : timers) once(timer);
   std::vector<double> all;
   for (Timer const& timer : timers) all.push_back(timer.seconds());
   return all;
+}
+template <class T>
+void append(std::vector<T>& to, std::vector<T> const& more) {
+  to.insert(to.end(), more.begin(), more.end());
 }
 
 // The modes of one case: how to run each.
@@ -83,11 +92,7 @@ class Measurement {
     }
     bool right = true;
     for (Run const& run : runs) right = right && run.error.empty();
-    for (Run& run : runs) {
-      if (!right) continue;
-      progress_.say("timing " + run.work + ", " + run.mode);
-      measure(run);
-    }
+    if (right) measure(runs);
     return runs;
   }
 
@@ -163,12 +168,20 @@ class Measurement {
                               deviation.largest, allowed);
   }
 
-  void measure(Run& run) {
-    auto const seconds = summary(time(prepared_, options_, [&] { start(run.mode); }));
-    auto const copy = copy_time(run.bytes * prepared_.work.layers);
-    if (seconds && copy) run.fraction_of_copy = copy->median / seconds->median;
-    if (seconds) {
+  void measure(std::vector<Run>& runs) {
+    std::vector<std::vector<double>> all(runs.size());
+    for (int turn = 0; turn < turns; ++turn)
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        progress_.say("timing " + runs[i].work + ", " + runs[i].mode);
+        append(all[i], time(prepared_, options_, turn, [&] { start(runs[i].mode); }));
+      }
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      Run& run = runs[i];
       double const layers = prepared_.work.layers;
+      auto const seconds = summary(all[i]);
+      auto const copy = copy_time(run.bytes * prepared_.work.layers);
+      if (!seconds) continue;
+      if (copy) run.fraction_of_copy = copy->median / seconds->median;
       run.seconds = Seconds{seconds->median / layers, seconds->p10 / layers, seconds->p90 / layers};
     }
   }
@@ -177,7 +190,10 @@ class Measurement {
   std::optional<Seconds> copy_time(std::size_t bytes) {
     if (bytes < 2) return std::nullopt;
     if (auto const known = copies_.find(bytes); known != copies_.end()) return known->second;
-    return copies_[bytes] = summary(time(prepared_, options_, [&] { prepared_.copy(bytes); }));
+    std::vector<double> all;
+    for (int turn = 0; turn < turns; ++turn)
+      append(all, time(prepared_, options_, turn, [&] { prepared_.copy(bytes); }));
+    return copies_[bytes] = summary(all);
   }
 
   Job<Space> const& job_;
