@@ -52,7 +52,7 @@ struct Tile {
   std::byte* data;
 
   KOKKOS_FUNCTION static int offset(int row, int column) {
-    return row * pitch + ((column * int(sizeof(Element))) ^ (row % 8 * 16));
+    return row * pitch + ((column * int(sizeof(Element))) ^ int(unsigned(row) % 8 * 16));
   }
   KOKKOS_FUNCTION Element* at(int row, int column) const {
     return reinterpret_cast<Element*>(data + offset(row, column));

@@ -67,7 +67,7 @@ struct SegmentMixtures {
 template <class Element, Access access, int threads_>
 struct AttentionRowsKernel {
   using Real = kfuse::Real<Element>;
-  static constexpr int threads = threads_, registers = 128;
+  static constexpr int threads = threads_, registers = 255;
   static constexpr int rows = sizeof(Real) == 8 ? 2 : 4;  // of a team
   static constexpr int width = 16 / int(sizeof(Element)), keys_at_once = 4;
   static constexpr int own_columns = (max_head_dim + threads - 1) / threads;  // of the output, each lane's

@@ -45,7 +45,8 @@ struct AttentionTilesKernel {
   static constexpr int own_rows = Fragment::own_rows;
   static constexpr int threads = lane_groups * Fragment::lanes, registers = 255;
   static constexpr std::size_t q_bytes = tile_rows * Memory::pitch, step_bytes = tile_keys * Memory::pitch;
-  static constexpr std::size_t scratch_bytes = Memory::pitch + q_bytes + 4 * step_bytes;
+  static constexpr std::size_t mask_bytes = 2 * tile_keys * sizeof(float);
+  static constexpr std::size_t scratch_bytes = Memory::pitch + q_bytes + 4 * step_bytes + mask_bytes;
 
   AttentionTask<Element> task;
 
@@ -59,32 +60,43 @@ struct AttentionTilesKernel {
     Memory const q_tile{aligned(lanes.scratch(scratch_bytes))};
     auto const k_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + 2 * turn * step_bytes)}; };
     auto const v_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + (2 * turn + 1) * step_bytes)}; };
-    int const first_row = lanes.rank() / Fragment::lanes * blocks * block_rows;  // of this lane group in the tile
+    auto const shown = [&](int turn) {
+      return reinterpret_cast<float*>(q_tile.data + (q_bytes + 4 * step_bytes)) + turn * tile_keys;
+    };
+    int const group_row = lanes.rank() / Fragment::lanes * blocks * block_rows;  // this lane group's first in the tile
+    Memory const q_rows{q_tile.data + group_row * Memory::pitch};
     int const end = task.end(at.sequence, at.row + at.rows - 1), seen_by_all = task.end(at.sequence, at.row);
+    auto const bring = [&](int key, int turn) {
+      if (task.mask.visible == nullptr)
+        bring_step<Masked::no>(lanes, at, key, end, k_tile(turn), v_tile(turn), nullptr);
+      else
+        bring_step<Masked::yes>(lanes, at, key, end, k_tile(turn), v_tile(turn), shown(turn));
+    };
+
     Rows rows;
     bring_queries(lanes, at, q_tile);
-    bring_step(lanes, at, 0, end, k_tile(0), v_tile(0));
+    bring(0, 0);
     for (int key = 0, turn = 0; key < end; key += tile_keys, turn ^= 1) {
       AsyncCopy::wait();
       lanes.barrier();  // this step's keys and values are there, and the last step's no longer needed
-      if (key + tile_keys < end) bring_step(lanes, at, key + tile_keys, end, k_tile(turn ^ 1), v_tile(turn ^ 1));
+      if (key + tile_keys < end) bring(key + tile_keys, turn ^ 1);
 
       Sums scores[blocks][key_steps];
-      multiply_keys(fragment, q_tile, first_row, k_tile(turn), scores);
-      if (key + tile_keys > seen_by_all) hide_later(fragment, at, first_row, key, scores);
-      if (task.mask.visible != nullptr)
-        hide(fragment, key, scores, [&](int, Entry, int k) { return k >= end || !task.mask.shows(at.sequence, k); });
+      multiply_keys(fragment, q_rows, k_tile(turn), scores);
+      if (key + tile_keys > seen_by_all) hide_later(fragment, at, group_row, key, scores);
+      if (task.mask.visible != nullptr) hide_masked(fragment, shown(turn), scores);
       soften(lanes, fragment, rows, scores);
       mix_values(fragment, v_tile(turn), scores, rows);
     }
     AsyncCopy::wait();
     lanes.barrier();  // nothing is on its way to q_tile, and nobody needs it
-    finish(lanes, fragment, rows, first_row, q_tile);
+    finish(lanes, fragment, rows, q_rows);
     lanes.barrier();  // the output's tile is there
     store(lanes, at, q_tile);
   }
 
  private:
+  enum class Masked { no, yes };
   struct Place {
     int sequence, kv_head, row, rows;
   };
@@ -112,15 +124,25 @@ struct AttentionTilesKernel {
     return {part / task.kv_heads(), part % task.kv_heads(), row, left < tile_rows ? left : tile_rows};
   }
 
-  // f(row, column) for this lane's 16-byte chunks of `tile_height` rows.
-  template <int tile_height, class L, class F>
+  // This lane's 16-byte chunks of a tile: `chunks` neighbours in every `row_step`-th row, from (first_row,
+  // first_column) on.
+  static constexpr int chunks_of_row = dims / Memory::chunk;
+  static constexpr int chunks = chunks_of_row > threads ? chunks_of_row / threads : 1;
+  static constexpr int row_step = threads > chunks_of_row ? threads / chunks_of_row : 1;
+  template <class L>
+  KOKKOS_FUNCTION static int first_row(L const& lanes) {
+    return lanes.rank() * chunks / chunks_of_row;
+  }
+  template <class L>
+  KOKKOS_FUNCTION static int first_column(L const& lanes) {
+    return lanes.rank() * chunks % chunks_of_row * Memory::chunk;
+  }
+  // f(row, column) for all of them.
+  template <int height, class L, class F>
   KOKKOS_FUNCTION static void each_chunk(L const& lanes, F const& f) {
-    constexpr int chunks = dims / Memory::chunk;
-#pragma unroll 1
-    for (int i = 0; i < tile_height * chunks / threads; ++i) {
-      int const number = lanes.rank() + i * threads;
-      f(number / chunks, number % chunks * Memory::chunk);
-    }
+#pragma unroll
+    for (int i = 0; i < height / row_step * chunks; ++i)
+      f(first_row(lanes) + i / chunks * row_step, first_column(lanes) + i % chunks * Memory::chunk);
   }
   template <class L>
   KOKKOS_FUNCTION void bring_queries(L const& lanes, Place const& at, Memory const& to) const {
@@ -132,28 +154,38 @@ struct AttentionTilesKernel {
     });
   }
   // Keys and values [first, first + tile_keys), with zeros for what does not exist or is hidden from all rows: it may
-  // hold anything, and 0 * NaN is NaN.
-  template <class L>
+  // hold anything, and 0 * NaN is NaN. `shown` gets what the key mask adds to scores: nothing, or -infinity.
+  template <Masked masked, class L>
   KOKKOS_FUNCTION void bring_step(L const& lanes, Place const& at, int first, int end, Memory const& k_tile,
-                                  Memory const& v_tile) const {
-    Element const* const k = task.k.at(at.sequence, at.kv_head);
-    Element const* const v = task.v.at(at.sequence, at.kv_head);
-    each_chunk<tile_keys>(lanes, [&](int row, int column) {
-      int const key = first + row;
-      bool const exists = key < end && column < task.head_dim() && task.mask.shows(at.sequence, key);
-      std::ptrdiff_t const from = exists ? key : 0;
-      AsyncCopy::start(k_tile.at(row, column), k + from * task.k.stride(2) + (exists ? column : 0), exists);
-      AsyncCopy::start(v_tile.at(row, column), v + from * task.v.stride(2) + (exists ? column : 0), exists);
-    });
+                                  Memory const& v_tile, float* shown) const {
+    int const row = first_row(lanes), column = first_column(lanes);
+    std::ptrdiff_t const k_stride = task.k.stride(2), v_stride = task.v.stride(2);
+    Element const* k = task.k.at(at.sequence, at.kv_head, first) + row * k_stride + column;
+    Element const* v = task.v.at(at.sequence, at.kv_head, first) + row * v_stride + column;
+#pragma unroll
+    for (int i = 0; i < tile_keys; i += row_step) {
+      bool exists = first + row + i < end;
+      if constexpr (masked == Masked::yes) {
+        exists = exists && task.mask.shows(at.sequence, first + row + i);
+        if (column == 0) shown[row + i] = exists ? 0 : nothing();
+      }
+#pragma unroll
+      for (int c = 0; c < chunks * Memory::chunk; c += Memory::chunk) {
+        AsyncCopy::start(k_tile.at(row + i, column + c), k + c, exists && column + c < task.head_dim());
+        AsyncCopy::start(v_tile.at(row + i, column + c), v + c, exists && column + c < task.head_dim());
+      }
+      k += row_step * k_stride;  // one address at a time: registers are scarce
+      v += row_step * v_stride;
+    }
   }
 
-  KOKKOS_FUNCTION static void multiply_keys(Fragment const& fragment, Memory const& q_tile, int row,
-                                            Memory const& k_tile, Sums (&scores)[blocks][key_steps]) {
+  KOKKOS_FUNCTION static void multiply_keys(Fragment const& fragment, Memory const& q_rows, Memory const& k_tile,
+                                            Sums (&scores)[blocks][key_steps]) {
 #pragma unroll
     for (int d = 0; d < depth_steps; ++d) {
       A q[blocks];
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) q[b] = fragment.load_a(q_tile, row + b * block_rows, d * Fragment::depth);
+      for (int b = 0; b < blocks; ++b) q[b] = fragment.load_a(q_rows, b * block_rows, d * Fragment::depth);
 #pragma unroll
       for (int k = 0; k < key_steps; ++k) {
         B const keys = fragment.load_b_transposed(k_tile, k * Fragment::columns, d * Fragment::depth);
@@ -163,26 +195,30 @@ struct AttentionTilesKernel {
     }
   }
 
-  // scores = -infinity where hidden(block, entry, key): what a row does not see.
-  template <class Hidden>
-  KOKKOS_FUNCTION static void hide(Fragment const& fragment, int first_key, Sums (&scores)[blocks][key_steps],
-                                   Hidden const& hidden) {
+  // scores = -infinity for keys that a row does not see: later ones, and those that the key mask hides.
+  KOKKOS_FUNCTION void hide_later(Fragment const& fragment, Place const& at, int group_row, int first_key,
+                                  Sums (&scores)[blocks][key_steps]) const {
 #pragma unroll
-    for (int b = 0; b < blocks; ++b)
+    for (int b = 0; b < blocks; ++b) {
+      int end[own_rows];
+#pragma unroll
+      for (int i = 0; i < own_rows; ++i)
+        end[i] = task.end(at.sequence, at.row + group_row + b * block_rows + fragment.own_row(i)) - first_key;
 #pragma unroll
       for (int k = 0; k < key_steps; ++k)
-        fragment.for_each(scores[b][k], [&](Entry at, float& score) {
-          if (hidden(b, at, first_key + k * Fragment::columns + at.column)) score = nothing();
+        fragment.for_each(scores[b][k], [&](Entry entry, float& score) {
+          if (k * Fragment::columns + entry.column >= end[entry.own]) score = nothing();
         });
+    }
   }
-  KOKKOS_FUNCTION void hide_later(Fragment const& fragment, Place const& at, int first_row, int first_key,
-                                  Sums (&scores)[blocks][key_steps]) const {
-    int end[blocks][own_rows];
+  KOKKOS_FUNCTION static void hide_masked(Fragment const& fragment, float const* shown,
+                                          Sums (&scores)[blocks][key_steps]) {
 #pragma unroll
-    for (int i = 0; i < blocks * own_rows; ++i)
-      end[i / own_rows][i % own_rows] =
-          task.end(at.sequence, at.row + first_row + i / own_rows * block_rows + fragment.own_row(i % own_rows));
-    hide(fragment, first_key, scores, [&](int b, Entry entry, int key) { return key >= end[b][entry.own]; });
+    for (int k = 0; k < key_steps; ++k)
+#pragma unroll
+      for (int b = 0; b < blocks; ++b)
+        fragment.for_each(scores[b][k],
+                          [&](Entry at, float& score) { score += shown[k * Fragment::columns + at.column]; });
   }
 
   // scores = 2^(scale (scores - high)), where `high` is the highest score yet; what was summed before is brought in
@@ -199,8 +235,8 @@ struct AttentionTilesKernel {
 #pragma unroll
       for (int k = 0; k < key_steps; ++k)
         fragment.for_each(scores[b][k],
-                          [&](Entry at, float& score) { high[at.own] = Kokkos::max(high[at.own], score); });
-      fragment.reduce_rows(lanes, high, [](float x, float y) { return Kokkos::max(x, y); });
+                          [&](Entry at, float& score) { high[at.own] = Kokkos::fmax(high[at.own], score); });
+      fragment.reduce_rows(lanes, high, [](float x, float y) { return Kokkos::fmax(x, y); });
 #pragma unroll
       for (int i = 0; i < own_rows; ++i) {
         shift[i] = high[i] == nothing() ? 0 : high[i] * scale;
@@ -237,8 +273,7 @@ struct AttentionTilesKernel {
   }
 
   template <class L>
-  KOKKOS_FUNCTION static void finish(L const& lanes, Fragment const& fragment, Rows& rows, int first_row,
-                                     Memory const& to) {
+  KOKKOS_FUNCTION static void finish(L const& lanes, Fragment const& fragment, Rows& rows, Memory const& to) {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
       fragment.reduce_rows(lanes, rows.sum[b], [](float x, float y) { return x + y; });
@@ -246,9 +281,9 @@ struct AttentionTilesKernel {
       for (int d = 0; d < depth_steps; ++d) {
         fragment.for_each(rows.mixed[b][d], [&](Entry at, float& value) {
           float const sum = rows.sum[b][at.own];
-          value = sum == 0 ? 0 : value / sum;
+          value = sum == 0 ? 0 : backend::divide(value, sum);
         });
-        fragment.store(rows.mixed[b][d], to, first_row + b * block_rows, d * Fragment::columns);
+        fragment.store(rows.mixed[b][d], to, b * block_rows, d * Fragment::columns);
       }
     }
   }
