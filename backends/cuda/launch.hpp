@@ -28,6 +28,17 @@ constexpr bool is_large() {
     return false;
 }
 
+// Teams that Kokkos shall keep on a multiprocessor: it refuses to launch if their memory, of which there are 100 KiB at
+// least, does not allow for so many.
+template <class Kernel>
+constexpr int kokkos_teams() {
+  int const teams = resident_teams(Kernel::threads, Kernel::registers);
+  if constexpr (requires { Kernel::scratch_bytes; })
+    return std::clamp(int(100 * 1024 / Kernel::scratch_bytes), 1, teams);
+  else
+    return teams;
+}
+
 // What Kokkos' own reductions over a team keep, before the team's scratch.
 template <class Kernel>
 constexpr std::size_t reduction_bytes = sizeof(double) * (Kernel::threads + 2);
@@ -66,7 +77,7 @@ void launch_large(Kokkos::Cuda const& space, std::string const& label, std::ptrd
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
-  using Bounds = Kokkos::LaunchBounds<Kernel::threads, resident_teams(Kernel::threads, Kernel::registers)>;
+  using Bounds = Kokkos::LaunchBounds<Kernel::threads, kokkos_teams<Kernel>()>;
   if constexpr (is_large<Kernel>()) {
     launch_large(space, label, league, scratch_bytes + 16, kernel);
   } else {
