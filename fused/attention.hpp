@@ -70,6 +70,18 @@ enum class AttentionPath {
   split_rows  // the same, and segments of keys have teams of their own
 };
 
+constexpr char const* name(AttentionPath path) {
+  switch (path) {
+    case AttentionPath::tiles:
+      return "tiles";
+    case AttentionPath::rows:
+      return "rows";
+    case AttentionPath::split_rows:
+      return "split_rows";
+  }
+  return "?";
+}
+
 namespace impl {
 
 // What the choice depends on besides the shape.
@@ -178,6 +190,14 @@ AttentionMeans attention_means(Space const& space, AttentionTask<Element> const&
   return means;
 }
 
+template <class Space, class Element>
+SegmentMixtures<Real<Element>> take_mixtures(Workspace<Space>& workspace, AttentionTask<Element> const& task) {
+  SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
+  std::ptrdiff_t const size = task.rows() * task.parts() * mixtures.segments * (mixtures.columns + 2);
+  mixtures.data = workspace.template take<Real<Element>>("attention: segments", size).data;
+  return mixtures;
+}
+
 // `mixtures` has memory if segments have teams of their own.
 template <class Space, class Element>
 void run_attention(Space const& space, AttentionTask<Element> const& task, AttentionPath path,
@@ -219,10 +239,7 @@ void attention_on(Space const& space, Q const& q, K const& k, V const& v, Out co
   AttentionPath const path = attention_path(shape_of(task), attention_means(space, task, workspace != nullptr));
   if (path != AttentionPath::split_rows) return run_attention(space, task, path, {});
   auto const scope = workspace->scope();
-  SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
-  std::ptrdiff_t const size = task.rows() * task.parts() * mixtures.segments * (mixtures.columns + 2);
-  mixtures.data = workspace->template take<Real<Element>>("attention: segments", size).data;
-  run_attention(space, task, path, mixtures);
+  run_attention(space, task, path, take_mixtures(*workspace, task));
 }
 
 }  // namespace impl

@@ -104,10 +104,10 @@ void attend(S const& space, Tensor<Element, 4> const& q, Tensor<Element, 4> cons
     if (way == Way::with_workspace) return attention(space, q, k, v, out, options, workspace);
   }
   auto const task = impl::attention_task<Element>(q, k, v, out, options);
-  auto const path = way == Way::tiles        ? AttentionPath::tiles
-                    : way == Way::split_rows ? AttentionPath::split_rows
-                                             : AttentionPath::rows;
-  impl::run_attention(space, task, path, &workspace);
+  if (way == Way::split_rows)
+    impl::run_attention(space, task, AttentionPath::split_rows, impl::take_mixtures(workspace, task));
+  else
+    impl::run_attention(space, task, way == Way::tiles ? AttentionPath::tiles : AttentionPath::rows, {});
   if constexpr (Kokkos::is_execution_space_v<S>) space.fence("kfuse::test::attend");  // before the workspace goes
 }
 
