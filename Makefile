@@ -51,8 +51,7 @@ test: $(BUILD)/configured weights
 	@core/cmake/run-tests.sh $(BUILD) $(CTEST_ARGUMENTS)
 
 picture:
-	@python3 -c 'import matplotlib' 2>/dev/null || $(setup) install python3-matplotlib
-	python3 bench/plot.py bench/results
+	@python=$$($(setup) matplotlib) && "$$python" bench/plot.py bench/results
 
 # The set-up runs every time, but leaves its file alone when there is nothing to do.
 setup: $(BUILD)/configured

