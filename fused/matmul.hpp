@@ -67,6 +67,8 @@ void check_matmul(Tensor<Element const, 3> const& a, Tensor<Element const, 3> co
   check_rows_apart(a, "matmul: a");
   check_rows_apart(b, "matmul: b");
   check_rows_apart(c, "matmul: c");
+  check(a.stride(0) >= 0, "matmul: a", "its batch stride is negative; give the batch in the order of its memory");
+  check(b.stride(0) >= 0, "matmul: b", "its batch stride is negative; give the batch in the order of its memory");
   check(batch_lies_apart(c), "matmul: c",
         "its matrices overlap (which of them stays would be chance); give each memory of its own");
   check(!overlap(span_of(c), span_of(a)) && !overlap(span_of(c), span_of(b)), "matmul: c",
