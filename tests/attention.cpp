@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "attention.hpp"
+
 #include <kfuse/fused/attention.hpp>
 
 #include <doctest/doctest.h>
@@ -10,7 +12,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "simulated_lanes.hpp"
 #include "support.hpp"
 
 namespace {
@@ -25,61 +26,6 @@ using kfuse::fp16;
 using kfuse::Tensor;
 using namespace kfuse::test;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// One call: sizes, masks and values, in the order of the shapes.
-struct Problem {
-  AttentionShape s;
-  Causal causal = Causal::no;
-  std::vector<int> lengths = {};         // empty: all keys exist
-  std::vector<std::uint8_t> shown = {};  // empty: all are visible
-  double scale = 0;
-  std::vector<double> q = {}, k = {}, v = {};
-
-  std::size_t q_size() const { return std::size_t(s.batch) * s.heads * s.queries * s.head_dim; }
-  std::size_t k_size() const { return std::size_t(s.batch) * s.kv_heads * s.keys * s.head_dim; }
-  // The first value of the key `j` of kv head g.
-  std::size_t key(int b, int g, int j) const { return ((std::size_t(b) * s.kv_heads + g) * s.keys + j) * s.head_dim; }
-  std::size_t query(int b, int h, int i) const { return ((std::size_t(b) * s.heads + h) * s.queries + i) * s.head_dim; }
-  int length(int b) const { return lengths.empty() ? s.keys : std::clamp(lengths[b], 0, s.keys); }
-};
-
-template <class Element>
-Problem random(Problem p, std::uint64_t seed = 1) {
-  p.q = random_values<Element>(p.q_size(), seed);
-  p.k = random_values<Element>(p.k_size(), seed + 1);
-  p.v = random_values<Element>(p.k_size(), seed + 2);
-  return p;
-}
-
-std::vector<double> reference(Problem const& p) {
-  AttentionShape const& s = p.s;
-  double const scale = p.scale > 0 ? p.scale : 1 / std::sqrt(double(s.head_dim));
-  std::vector<double> out(p.q_size(), 0), w(s.keys);
-  for (int b = 0; b < s.batch; ++b)
-    for (int h = 0; h < s.heads; ++h)
-      for (int i = 0; i < s.queries; ++i) {
-        int const g = h / (s.heads / s.kv_heads);
-        auto const sees = [&](int j) {
-          return j < p.length(b) && (p.causal == Causal::no || j <= i + p.length(b) - s.queries) &&
-                 (p.shown.empty() || p.shown[b * s.keys + j] != 0);
-        };
-        double high = -infinity, sum = 0;
-        for (int j = 0; j < s.keys; ++j) {
-          if (!sees(j)) continue;
-          w[j] = 0;
-          for (int d = 0; d < s.head_dim; ++d) w[j] += scale * p.q[p.query(b, h, i) + d] * p.k[p.key(b, g, j) + d];
-          high = std::max(high, w[j]);
-        }
-        for (int j = 0; j < s.keys; ++j)
-          if (sees(j)) sum += w[j] = std::exp(w[j] - high);
-        for (int j = 0; j < s.keys; ++j)
-          for (int d = 0; sees(j) && d < s.head_dim; ++d)
-            out[p.query(b, h, i) + d] += w[j] / sum * p.v[p.key(b, g, j) + d];
-      }
-  return out;
-}
-
 // `chosen` is the public function, which takes the path it likes; the others are told theirs.
 enum class Way { chosen, with_workspace, rows, split_rows, tiles };
 
@@ -93,22 +39,31 @@ std::vector<Way> ways(AttentionShape const& s) {
   return all;
 }
 
-template <class S, class Element>
-void attend(S const& space, Tensor<Element, 4> const& q, Tensor<Element, 4> const& k, Tensor<Element, 4> const& v,
+template <class Element>
+void attend(Tensor<Element, 4> const& q, Tensor<Element, 4> const& k, Tensor<Element, 4> const& v,
             Tensor<Element, 4> const& out, AttentionOptions const& options, Way way) {
   namespace impl = kfuse::impl;
-  kfuse::Workspace<S> workspace(way == Way::with_workspace || way == Way::split_rows ? 4 << 20 : 0);
-  if constexpr (Kokkos::is_execution_space_v<S>) {
-    workspace.poison(space);
-    if (way == Way::chosen) return attention(space, q, k, v, out, options);
-    if (way == Way::with_workspace) return attention(space, q, k, v, out, options, workspace);
+  Space const space = another_instance();
+  kfuse::Workspace<Space> workspace(4 << 20);
+  workspace.poison(space);
+  auto const task = [&] { return impl::attention_task<Element>(q, k, v, out, options); };
+  switch (way) {
+    case Way::chosen:
+      attention(space, q, k, v, out, options);
+      break;
+    case Way::with_workspace:
+      attention(space, q, k, v, out, options, workspace);
+      break;
+    case Way::rows:
+      impl::run_attention(space, task(), AttentionPath::rows, {});
+      break;
+    case Way::split_rows:
+      impl::run_attention(space, task(), AttentionPath::split_rows, impl::take_mixtures(workspace, task()));
+      break;
+    case Way::tiles:
+      impl::run_attention(space, task(), AttentionPath::tiles, {});
   }
-  auto const task = impl::attention_task<Element>(q, k, v, out, options);
-  if (way == Way::split_rows)
-    impl::run_attention(space, task, AttentionPath::split_rows, impl::take_mixtures(workspace, task));
-  else
-    impl::run_attention(space, task, way == Way::tiles ? AttentionPath::tiles : AttentionPath::rows, {});
-  if constexpr (Kokkos::is_execution_space_v<S>) space.fence("kfuse::test::attend");  // before the workspace goes
+  space.fence("kfuse::test::attend");  // before the workspace goes
 }
 
 // The result of a way, on memory that held NaNs.
@@ -131,36 +86,9 @@ std::vector<double> attended(Problem const& p, Way way) {
     options.visible = kfuse::as_tensor(shown);
   }
   using kfuse::as_tensor;
-  attend(Space(), as_tensor(q), as_tensor(k), as_tensor(v), as_tensor(out), options, way);
+  attend(as_tensor(q), as_tensor(k), as_tensor(v), as_tensor(out), options, way);
   return download(out);
 }
-
-// The same on simulated lanes, without masks.
-template <class Element, class S>
-std::vector<double> attended_by_lanes(Problem const& p, Way way) {
-  AttentionShape const& s = p.s;
-  auto const encoded = [](std::vector<double> const& x) {
-    std::vector<Element> y;
-    for (double v : x) y.push_back(encode<Element>(v));
-    return y;
-  };
-  auto q = encoded(p.q), k = encoded(p.k), v = encoded(p.v), out = encoded(std::vector<double>(p.q.size(), NAN));
-  auto const queries = [&](auto& x) { return kfuse::make_tensor(x.data(), s.batch, s.heads, s.queries, s.head_dim); };
-  auto const keys = [&](auto& x) { return kfuse::make_tensor(x.data(), s.batch, s.kv_heads, s.keys, s.head_dim); };
-  attend(S(), queries(q), keys(k), keys(v), queries(out), {.scale = p.scale, .causal = p.causal}, way);
-  std::vector<double> result;
-  for (Element x : out) result.push_back(decode(x));
-  return result;
-}
-
-double largest_error(std::vector<double> const& actual, std::vector<double> const& expected) {
-  return deviation(actual, expected, 1e300) * 1e300;  // absolute: |expected| is below the floor
-}
-template <class Element>
-constexpr double bound = std::is_same_v<Element, double>  ? 1e-10
-                         : std::is_same_v<Element, float> ? 1e-5
-                         : std::is_same_v<Element, fp16>  ? 2e-3
-                                                          : 2e-2;
 
 template <class Element>
 void check_all_ways(Problem const& p, std::vector<double> const& expected) {
@@ -391,7 +319,7 @@ TEST_CASE_TEMPLATE("heads may lie side by side in rows of tokens", Element, floa
         values[place(i, 3 * hidden, 2 * hidden)] = p.v[i];
       }
       qkv.set(values);
-      attend(Space(), by_head(qkv.view(), 0), by_head(qkv.view(), hidden), by_head(qkv.view(), 2 * hidden),
+      attend(by_head(qkv.view(), 0), by_head(qkv.view(), hidden), by_head(qkv.view(), 2 * hidden),
              by_head(out.view(), 0), {.causal = Causal::yes}, way);
       auto const actual = out.values();
       std::vector<double> ordered(expected.size());
@@ -400,19 +328,6 @@ TEST_CASE_TEMPLATE("heads may lie side by side in rows of tokens", Element, floa
       CHECK(out.guards_intact());
       CHECK(qkv.values() == values);
     }
-}
-
-// The rows' kernels with lanes, as a GPU runs them.
-TEST_CASE_TEMPLATE("attention is right on simulated lanes", S, SimulatedSpace<32>, SimulatedSpace<64>) {
-  for (int const dim : {5, 96, 256}) {
-    CAPTURE(dim);
-    auto p = random<bf16>({.s = {1, 3, 1, 2, 170, dim}, .causal = Causal::yes});
-    auto const rows = attended_by_lanes<bf16, S>(p, Way::rows);
-    CHECK(largest_error(rows, reference(p)) <= bound<bf16>);
-    CHECK(attended_by_lanes<bf16, S>(p, Way::split_rows) == rows);
-    p = random<double>(p);
-    CHECK(largest_error(attended_by_lanes<double, S>(p, Way::rows), reference(p)) <= bound<double>);
-  }
 }
 
 TEST_CASE("attention of nothing writes nothing, and of no keys zeros") {
