@@ -25,7 +25,7 @@ KOKKOS_FUNCTION Real times_sigmoid(Real x, Real y) {
 enum class Activation { none, relu, gelu, gelu_tanh, silu };
 
 // relu:       max(x, 0)
-// gelu:       x Phi(x) = x / 2 (1 + erf(x / sqrt(2)))
+// gelu:       x Phi(x) = x / 2 (1 + erf(x / sqrt(2))) = x / 2 erfc(-x / sqrt(2))
 // gelu_tanh:  x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))  (Hendrycks, Gimpel 2016), as a sigmoid
 // silu:       x / (1 + exp(-x))
 template <Activation activation, class Real>
@@ -33,7 +33,7 @@ KOKKOS_FUNCTION Real activate(Real x) {
   if constexpr (activation == Activation::relu)
     return x < 0 ? Real(0) : x;
   else if constexpr (activation == Activation::gelu)
-    return Real(0.5) * x * (1 + Kokkos::erf(x * Real(0.707106781186547524400844362104849039L)));
+    return Real(0.5) * x * Kokkos::erfc(x * Real(-0.707106781186547524400844362104849039L));  // 1 + erf cancels
   else if constexpr (activation == Activation::gelu_tanh)
     return impl::times_sigmoid(
         x, Real(1.595769121605730711759542392786846847L) * (x + Real(0.044715) * x * x * x));  // 2 sqrt(2 / pi)
