@@ -40,10 +40,11 @@ export usage
 bench: $(BUILD)/configured weights
 	@$(build) kfuse-bench >&2
 ifdef ARGUMENTS
-	$(BUILD)/bench/kfuse-bench $(ARGUMENTS)
+	@$(BUILD)/bench/kfuse-bench $(ARGUMENTS)
 else
-	[ ! -e $(weights) ] || $(BUILD)/bench/kfuse-bench layer --model minilm --phase prefill --sequence 256 --weights $(weights)
-	$(BUILD)/bench/kfuse-bench layer
+	@[ ! -e $(weights) ] || \
+	  $(BUILD)/bench/kfuse-bench layer --model minilm --phase prefill --sequence 256 --weights $(weights)
+	@$(BUILD)/bench/kfuse-bench layer
 endif
 
 test: $(BUILD)/configured weights
