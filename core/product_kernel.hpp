@@ -29,7 +29,7 @@ template <class Element, int lanes, Stage Epilogue>
 struct ProductKernel {
   using Real = kfuse::Real<Element>;
   static constexpr int threads = lanes, registers = sizeof(Real) == 8 ? 128 : 64;
-  static constexpr int tile = 64, depth_block = 16;
+  static constexpr int tile = 64, depth_block = 32;
   static constexpr int block_rows = 4, block_columns = 8, blocks_across = tile / block_columns;
   static constexpr int blocks_per_lane = tile / block_rows * blocks_across / lanes;
   static constexpr int pitch = tile + 1;  // of team memory: a line down meets all banks

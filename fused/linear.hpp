@@ -6,7 +6,8 @@
 // One launch where the matrix library applies all that is asked for: on NVIDIA GPUs bias, relu and gelu_tanh, or bias
 // and residual, for all types but fp64. One launch where our own kernel runs: on the host for 16-bit types, and for
 // what the library refuses. Otherwise two: the product, rounded to y, and a chain over y for the rest. linear_path says
-// which.
+// which. A call of the library counts as one launch, though it may start a second kernel to join the parts of long
+// sums.
 #ifndef KFUSE_FUSED_LINEAR_HPP
 #define KFUSE_FUSED_LINEAR_HPP
 

@@ -185,6 +185,22 @@ TEST_CASE_TEMPLATE("the same call has the same bits again, replayed too", Elemen
   CHECK(same_bits(first, second));
 }
 
+TEST_CASE("a host space multiplies too, whatever else this build has") {
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  Blas<Host> blas{Host()};
+  Kokkos::View<float***, Kokkos::LayoutRight, Kokkos::HostSpace> const a("a", 2, 3, 5), b("b", 2, 5, 4),
+      c("c", 2, 3, 4);
+  for (int i = 0; i < 2; ++i)
+    for (int k = 0; k < 5; ++k) {
+      for (int r = 0; r < 3; ++r) a(i, r, k) = float(r + 1);
+      for (int n = 0; n < 4; ++n) b(i, k, n) = float((i + 1) * (n + 1));
+    }
+  matmul(Host(), blas, a, b, c);
+  for (int i = 0; i < 2; ++i)
+    for (int r = 0; r < 3; ++r)
+      for (int n = 0; n < 4; ++n) CHECK(c(i, r, n) == float((r + 1) * (i + 1) * (n + 1) * 5));
+}
+
 TEST_CASE("what is launched and moved is stated, and a ledger can hold it back") {
   Blas<Space> blas{Space()};
   auto const a = view_of_nans<float>(3, 5, 7), b = view_of_nans<float>(3, 7, 2), c = view_of_nans<float>(3, 5, 2);
