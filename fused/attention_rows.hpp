@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace kfuse::impl {
@@ -30,7 +31,7 @@ struct AttentionRowsKernel {
   using Real = kfuse::Real<Element>;
   static constexpr int threads = threads_, registers = 255;
   static constexpr int rows = sizeof(Real) == 8 ? 2 : 4;  // of a team
-  static constexpr int width = 16 / int(sizeof(Element)), keys_at_once = 4;
+  static constexpr int width = 16 / int(sizeof(Element)), keys_at_once = sizeof(Real) == 8 ? 2 : 4;
   static constexpr int own_columns = (max_head_dim + threads - 1) / threads;  // of the output, each lane's
   using X = Values<Real, width, access>;
   using Row = Mixture<Real, own_columns>;
@@ -49,20 +50,22 @@ struct AttentionRowsKernel {
     constexpr int packs = max_head_dim / width / Lanes::width > 1 ? max_head_dim / width / Lanes::width : 1;
     Lanes const lanes(team);
     Place const at = place(team.league_rank());
-    int const end = task.end(at.sequence, at.row + at.rows - 1), segments = attention_segments(end);
+    AttentionMask const mask = task.mask_of(at.sequence);
+    int const end = mask.end(at.sequence, (at.row + at.rows - 1) / task.group), segments = attention_segments(end);
     int const first = mixtures.data ? at.segment : 0, last = mixtures.data ? at.segment + 1 : segments;
     if (mixtures.data && at.segment >= segments) return;
-    auto* const scratch = static_cast<Real*>(lanes.scratch(scratch_bytes_of(task.head_dim(), Lanes::width)));
 
+    auto* const scratch = static_cast<Real*>(lanes.scratch(scratch_bytes_of(task.head_dim(), Lanes::width)));
+    KeyGroup const group = key_group<Lanes>(lanes.rank());
     X q[rows][packs];
-    read_queries(lanes, at, q);
+    read_queries(at, group, q);
     Row total[rows];
     for (int s = first; s < last; ++s) {
       Part<packs> part[rows];
       int const segment_end = s == segments - 1 ? end : (s + 1) * attention_segment;
-      mix_keys(lanes, at, s * attention_segment, segment_end, q, part);
+      mix_keys(lanes, at, mask, group, s * attention_segment, segment_end, q, part);
       if (s > first) lanes.barrier();  // scratch has been read
-      publish(lanes, part, scratch);
+      publish(lanes, group, part, scratch);
       lanes.barrier();  // the parts of all lane groups are there
       merge_parts(lanes, scratch, total);
     }
@@ -72,6 +75,29 @@ struct AttentionRowsKernel {
  private:
   struct Place {
     int sequence, kv_head, row, rows, segment;
+  };
+  // The lanes that a key lies on, a power of two and as few as hold it: this lane among them, and which of the team's
+  // `count` groups they are.
+  struct KeyGroup {
+    int lanes, lane, number, count;
+  };
+  // 16 bytes of a row as they come from memory: whole words, so that nothing is done with them before they are there.
+  struct alignas(16) Pack {
+    std::uint32_t word[4];
+
+    KOKKOS_FUNCTION Real operator[](int i) const {
+      if constexpr (sizeof(Element) == 8) {
+        return Kokkos::bit_cast<double>(std::uint64_t(word[2 * i + 1]) << 32 | word[2 * i]);
+      } else if constexpr (sizeof(Element) == 4) {
+        return Kokkos::bit_cast<float>(word[i]);
+      } else {
+        constexpr int bits = 8 * int(sizeof(Element)), of_word = 32 / bits;
+        return to_real(Element{decltype(Element::bits)(word[i / of_word] >> (i % of_word * bits))});
+      }
+    }
+  };
+  struct Elements {
+    Element value[width];
   };
   // What a lane group has of one row: for this lane's packs of columns.
   template <int packs>
@@ -88,90 +114,106 @@ struct AttentionRowsKernel {
     int const row = int(row_blocks() - 1 - team / parts) * rows, left = task.rows() - row;
     return {part / task.kv_heads(), part % task.kv_heads(), row, left < rows ? left : rows, segment};
   }
-  // Lanes that a key lies on: a power of two, as few as hold it.
   template <class Lanes>
-  KOKKOS_FUNCTION int lanes_of_key() const {
-    int n = 1;
-    while (n < Lanes::width && n * width < task.head_dim()) n *= 2;
-    return n;
+  KOKKOS_FUNCTION KeyGroup key_group(int rank) const {
+    int lanes = 1;
+    while (lanes < Lanes::width && lanes * width < task.head_dim()) lanes *= 2;
+    return {lanes, rank % lanes, rank / lanes, threads / lanes};
   }
-
-  // x = the values from `column` on, with zeros beyond the head.
-  KOKKOS_FUNCTION void read_pack(Element const* row, int column, X& x) const {
-    if (access == Access::wide || column + width <= task.head_dim()) {
-      read(row + column, x);
-    } else {
-      for (int i = 0; i < width; ++i) x[i] = column + i < task.head_dim() ? Real(to_real(row[column + i])) : Real(0);
+  // visit(number, row) for the team's rows; beyond their end the last one comes again.
+  template <class F>
+  KOKKOS_FUNCTION void each_row(Place const& at, F const& visit) const {
+    AttentionRow row = task.row(at.kv_head, at.row);
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      visit(r, row);
+      if (r + 1 < at.rows) row = task.next(at.kv_head, row);
     }
   }
   // visit(pack, column) for this lane's packs of a head.
   template <int packs, class F>
-  KOKKOS_FUNCTION void each_pack(int lane, int key_lanes, F const& visit) const {
+  KOKKOS_FUNCTION void each_pack(KeyGroup const& group, F const& visit) const {
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      int const column = (lane + p * key_lanes) * width;
+      int const column = (group.lane + p * group.lanes) * width;
       if (column < task.head_dim()) visit(p, column);
     }
   }
-
-  template <class Lanes, int packs>
-  KOKKOS_FUNCTION void read_queries(Lanes const& lanes, Place const& at, X (&q)[rows][packs]) const {
-    int const key_lanes = lanes_of_key<Lanes>(), lane = lanes.rank() % key_lanes;
-#pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      Element const* const from = task.query(at.sequence, at.kv_head, at.row + (r < at.rows ? r : 0));
-      each_pack<packs>(lane, key_lanes, [&](int p, int column) {
-        read_pack(from, column, q[r][p]);
-        for (auto& v : q[r][p]) v *= Real(task.scale);
-      });
+  // The elements from `column` on, with zeros beyond the head.
+  KOKKOS_FUNCTION Pack read_pack(Element const* row, int column) const {
+    if constexpr (access == Access::wide) {
+      return *reinterpret_cast<Pack const*>(row + column);
+    } else {
+      Elements elements{};
+      for (int i = 0; i < width; ++i)
+        if (column + i < task.head_dim()) elements.value[i] = row[column + i];
+      return Kokkos::bit_cast<Pack>(elements);
     }
+  }
+
+  template <int packs>
+  KOKKOS_FUNCTION void read_queries(Place const& at, KeyGroup const& group, X (&q)[rows][packs]) const {
+    Pack pack[rows][packs];
+    each_row(at, [&](int r, AttentionRow row) {
+      Element const* const from = task.q.at(at.sequence, row.head, row.query);
+      each_pack<packs>(group, [&](int p, int column) { pack[r][p] = read_pack(from, column); });
+    });
+#pragma unroll
+    for (int r = 0; r < rows; ++r)
+      each_pack<packs>(group, [&](int p, int) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) q[r][p][i] = pack[r][p][i] * Real(task.scale);
+      });
   }
 
   // What the keys [first, last) of this lane's group give to the rows.
   template <class Lanes, int packs>
-  KOKKOS_FUNCTION void mix_keys(Lanes const& lanes, Place const& at, int first, int last, X const (&q)[rows][packs],
-                                Part<packs> (&part)[rows]) const {
-    int const key_lanes = lanes_of_key<Lanes>(), lane = lanes.rank() % key_lanes;
-    int const group = lanes.rank() / key_lanes, groups = threads / key_lanes;
+  KOKKOS_FUNCTION void mix_keys(Lanes const& lanes, Place const& at, AttentionMask const& mask, KeyGroup const& group,
+                                int first, int last, X const (&q)[rows][packs], Part<packs> (&part)[rows]) const {
     Element const* const k = task.k.at(at.sequence, at.kv_head);
     Element const* const v = task.v.at(at.sequence, at.kv_head);
     int end[rows];
-#pragma unroll
-    for (int r = 0; r < rows; ++r) end[r] = r < at.rows ? task.end(at.sequence, at.row + r) : 0;
+    each_row(at, [&](int r, AttentionRow row) { end[r] = r < at.rows ? mask.end(at.sequence, row.query) : 0; });
 
-    for (int begin = first; begin < last; begin += keys_at_once * groups) {  // all lanes go as often: they exchange
-      X values[keys_at_once][packs];
+    int const step = keys_at_once * group.count;
+    for (int begin = first + group.number; begin - group.number < last; begin += step) {  // for all lanes as often
+      Pack keys[keys_at_once][packs], values[keys_at_once][packs];
+      bool exists[keys_at_once];
+#pragma unroll
+      for (int u = 0; u < keys_at_once; ++u) {  // all are under way before one is needed
+        int const key = begin + u * group.count;
+        exists[u] = key < last && mask.shows(at.sequence, key);
+        std::ptrdiff_t const from = exists[u] ? key : first;
+        each_pack<packs>(group, [&](int p, int column) {
+          keys[u][p] = read_pack(k + from * task.k.stride(2), column);
+          values[u][p] = read_pack(v + from * task.v.stride(2), column);
+        });
+      }
       Real score[rows][keys_at_once] = {};
 #pragma unroll
-      for (int u = 0; u < keys_at_once; ++u) {
-        int const key = begin + u * groups + group;
-        bool const exists = key < last && task.mask.shows(at.sequence, key);
-        each_pack<packs>(lane, key_lanes, [&](int p, int column) {
-          X keys{};
-          if (exists) {
-            read_pack(k + key * task.k.stride(2), column, keys);
-            read_pack(v + key * task.v.stride(2), column, values[u][p]);
-          } else {
-            values[u][p] = {};  // what is not there may hold anything, and 0 * NaN is NaN
-          }
+      for (int u = 0; u < keys_at_once; ++u)
+        each_pack<packs>(group, [&](int p, int) {
 #pragma unroll
-          for (int r = 0; r < rows; ++r) score[r][u] += dot<Lanes>(q[r][p], keys);
+          for (int r = 0; r < rows; ++r) score[r][u] += dot<Lanes>(q[r][p], keys[u][p]);
         });
+      sum_lanes(lanes, group, score);
+#pragma unroll
+      for (int u = 0; u < keys_at_once; ++u) {
 #pragma unroll
         for (int r = 0; r < rows; ++r)
-          if (!exists) score[r][u] = nothing();
-      }
-      sum_lanes(lanes, key_lanes, score);
+          if (!exists[u] || begin + u * group.count >= end[r]) score[r][u] = nothing();
 #pragma unroll
-      for (int r = 0; r < rows; ++r)
-        mix(
-            lane, key_lanes, score[r], [&](int u) { return begin + u * groups + group < end[r]; }, values, part[r]);
+        for (int p = 0; p < packs; ++p)  // what is not there may hold anything, and 0 * NaN is NaN
+          if (!exists[u]) values[u][p] = {};
+      }
+#pragma unroll
+      for (int r = 0; r < rows; ++r) mix(group, score[r], values, part[r]);
     }
   }
 
   // On one lane, as many sums as vector instructions hold; where lanes share a key, one is enough.
   template <class Lanes>
-  KOKKOS_FUNCTION static Real dot(X const& a, X const& b) {
+  KOKKOS_FUNCTION static Real dot(X const& a, Pack const& b) {
     constexpr int sums = Lanes::width == 1 ? width : 1;
     Real sum[sums] = {};
 #pragma unroll
@@ -180,10 +222,10 @@ struct AttentionRowsKernel {
     return sum[0];
   }
   template <class Lanes>
-  KOKKOS_FUNCTION static void sum_lanes(Lanes const& lanes, int key_lanes, Real (&score)[rows][keys_at_once]) {
+  KOKKOS_FUNCTION static void sum_lanes(Lanes const& lanes, KeyGroup const& group, Real (&score)[rows][keys_at_once]) {
 #pragma unroll
     for (int step = Lanes::width / 2; step > 0; step /= 2)
-      if (step < key_lanes)
+      if (step < group.lanes)
 #pragma unroll
         for (int i = 0; i < rows * keys_at_once; ++i) {
           Real& own = score[i / keys_at_once][i % keys_at_once];
@@ -191,15 +233,12 @@ struct AttentionRowsKernel {
         }
   }
   // The online softmax: some more keys of one row.
-  template <class Sees, int packs>
-  KOKKOS_FUNCTION void mix(int lane, int key_lanes, Real (&score)[keys_at_once], Sees const& sees,
-                           X const (&values)[keys_at_once][packs], Part<packs>& part) const {
+  template <int packs>
+  KOKKOS_FUNCTION void mix(KeyGroup const& group, Real (&score)[keys_at_once],
+                           Pack const (&values)[keys_at_once][packs], Part<packs>& part) const {
     Real high = part.high;
 #pragma unroll
-    for (int u = 0; u < keys_at_once; ++u) {
-      if (!sees(u)) score[u] = nothing();
-      high = Kokkos::max(high, score[u]);
-    }
+    for (Real s : score) high = Kokkos::max(high, s);
     Real const shift = high == nothing() ? Real(0) : high, keep = backend::exp2(part.high - shift);
     part.high = high;
     part.sum *= keep;
@@ -208,7 +247,7 @@ struct AttentionRowsKernel {
       score[u] = backend::exp2(score[u] - shift);
       part.sum += score[u];
     }
-    each_pack<packs>(lane, key_lanes, [&](int p, int) {
+    each_pack<packs>(group, [&](int p, int) {
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         Real value = part.value[p][i] * keep;
@@ -221,21 +260,22 @@ struct AttentionRowsKernel {
 
   // Merges the lane groups that exchange values, and writes one part for all of them: high, sum, columns.
   template <class Lanes, int packs>
-  KOKKOS_FUNCTION void publish(Lanes const& lanes, Part<packs> (&part)[rows], Real* scratch) const {
-    int const key_lanes = lanes_of_key<Lanes>(), lane = lanes.rank() % Lanes::width;
+  KOKKOS_FUNCTION void publish(Lanes const& lanes, KeyGroup const& group, Part<packs> (&part)[rows],
+                               Real* scratch) const {
+    int const lane = lanes.rank() % Lanes::width;
     Real* const own = scratch + (lanes.rank() / Lanes::width) * rows * (task.head_dim() + 2);
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       Real high = part[r].high;
 #pragma unroll
       for (int step = Lanes::width / 2; step > 0; step /= 2)
-        if (step >= key_lanes) high = Kokkos::max(high, lanes.shuffle_xor(high, step));
+        if (step >= group.lanes) high = Kokkos::max(high, lanes.shuffle_xor(high, step));
       Real const factor = backend::exp2(part[r].high - (high == nothing() ? Real(0) : high));
       auto const all = [&](Real x) {
         x *= factor;
 #pragma unroll
         for (int step = Lanes::width / 2; step > 0; step /= 2)
-          if (step >= key_lanes) x += lanes.shuffle_xor(x, step);
+          if (step >= group.lanes) x += lanes.shuffle_xor(x, step);
         return x;
       };
       Real* const to = own + r * (task.head_dim() + 2);
@@ -249,8 +289,8 @@ struct AttentionRowsKernel {
 #pragma unroll
         for (int i = 0; i < width; ++i) {
           Real const value = all(part[r].value[p][i]);
-          int const column = (lane + p * key_lanes) * width + i;
-          if (lane < key_lanes && column < task.head_dim()) to[2 + column] = value;
+          int const column = (lane + p * group.lanes) * width + i;
+          if (lane < group.lanes && column < task.head_dim()) to[2 + column] = value;
         }
     }
   }
@@ -276,11 +316,10 @@ struct AttentionRowsKernel {
   template <class Lanes>
   KOKKOS_FUNCTION void store(Lanes const& lanes, Place const& at, Row const (&total)[rows]) const {
     std::ptrdiff_t const part = std::ptrdiff_t(at.sequence) * task.kv_heads() + at.kv_head;
-#pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      if (r >= at.rows) break;
+    each_row(at, [&](int r, AttentionRow row) {
+      if (r >= at.rows) return;
       Real* const mixture = mixtures.data ? mixtures.at(part * task.rows() + at.row + r, at.segment) : nullptr;
-      Element* const out = task.output(at.sequence, at.kv_head, at.row + r);
+      Element* const out = task.out.at(at.sequence, row.head, row.query);
       if (mixture && lanes.rank() == 0) {
         mixture[0] = total[r].high;
         mixture[1] = total[r].sum;
@@ -294,7 +333,7 @@ struct AttentionRowsKernel {
         else
           out[column] = from_real<Element>(total[r].mean(i));
       }
-    }
+    });
   }
 };
 

@@ -76,7 +76,8 @@ struct AttentionMergeKernel {
         return column < task.head_dim() ? mixture[2 + column] : Real(0);
       });
     }
-    Element* const out = task.output(sequence, part % task.kv_heads(), row);
+    AttentionRow const place = task.row(part % task.kv_heads(), row);
+    Element* const out = task.out.at(sequence, place.head, place.query);
 #pragma unroll
     for (int i = 0; i < own_columns; ++i)
       if (int const column = lanes.rank() + i * threads; column < task.head_dim())

@@ -15,6 +15,10 @@ namespace kfuse::impl {
 // The largest head_dim: what kernels have registers for.
 constexpr int max_head_dim = 256;
 
+struct AttentionRow {
+  int head, query;
+};
+
 // The rows that belong to one kv head are the queries of all heads that use it. Row r is query r / group of the head
 // r % group among these: neighbours read the same keys and end at nearly the same one.
 template <class Element>
@@ -34,14 +38,22 @@ struct AttentionTask {
   // Of rows and of keys, each kv head of each sequence has its own.
   KOKKOS_FUNCTION std::ptrdiff_t parts() const { return std::ptrdiff_t(batch()) * kv_heads(); }
 
-  KOKKOS_FUNCTION Element const* query(int sequence, int kv_head, int row) const {
-    return q.at(sequence, kv_head * group + row % group, row / group);
+  KOKKOS_FUNCTION AttentionRow row(int kv_head, int number) const {
+    return {kv_head * group + number % group, number / group};
   }
-  KOKKOS_FUNCTION Element* output(int sequence, int kv_head, int row) const {
-    return out.at(sequence, kv_head * group + row % group, row / group);
+  KOKKOS_FUNCTION AttentionRow next(int kv_head, AttentionRow row) const {
+    if (++row.head < (kv_head + 1) * group) return row;
+    return {kv_head * group, row.query + 1};
+  }
+  // The mask of a sequence, with its length in it.
+  KOKKOS_FUNCTION AttentionMask mask_of(int sequence) const {
+    AttentionMask own = mask;
+    own.keys = mask.length(sequence);
+    own.lengths = nullptr;
+    return own;
   }
   // One past the last key that a row sees. It does not fall from row to row.
-  KOKKOS_FUNCTION int end(int sequence, int row) const { return mask.end(sequence, row / group); }
+  KOKKOS_FUNCTION int end(int sequence, int number) const { return mask.end(sequence, number / group); }
 };
 
 }  // namespace kfuse::impl

@@ -148,9 +148,8 @@ struct AttentionTilesKernel {
   KOKKOS_FUNCTION void bring_queries(L const& lanes, Place const& at, Memory const& to) const {
     each_chunk<tile_rows>(lanes, [&](int row, int column) {
       bool const exists = row < at.rows && column < task.head_dim();
-      AsyncCopy::start(to.at(row, column),
-                       task.query(at.sequence, at.kv_head, at.row + (exists ? row : 0)) + (exists ? column : 0),
-                       exists);
+      AttentionRow const r = task.row(at.kv_head, exists ? at.row + row : at.row);
+      AsyncCopy::start(to.at(row, column), task.q.at(at.sequence, r.head, r.query, exists ? column : 0), exists);
     });
   }
   // Keys and values [first, first + tile_keys), with zeros for what does not exist or is hidden from all rows: it may
@@ -294,7 +293,8 @@ struct AttentionTilesKernel {
     };
     each_chunk<tile_rows>(lanes, [&](int row, int column) {
       if (row >= at.rows || column >= task.head_dim()) return;
-      auto* const to = task.output(at.sequence, at.kv_head, at.row + row) + column;
+      AttentionRow const r = task.row(at.kv_head, at.row + row);
+      auto* const to = task.out.at(at.sequence, r.head, r.query, column);
       *reinterpret_cast<Chunk*>(to) = *reinterpret_cast<Chunk const*>(from.at(row, column));
     });
   }
