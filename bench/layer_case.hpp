@@ -63,7 +63,8 @@ void count_layer(Memory<Space>& memory, LayerRequest const& request, LayerData<S
 
 template <class Space, class Element>
 void fill(Memory<Space>& memory, Element* data, std::size_t size, double low, double high) {
-  Kokkos::parallel_for("kfuse::bench::fill", Kokkos::RangePolicy<Space>(memory.space, 0, size),
+  Kokkos::parallel_for("kfuse::bench::fill",
+                       Kokkos::RangePolicy<Space, Kokkos::IndexType<std::ptrdiff_t>>(memory.space, 0, size),
                        FillKernel<Element>{data, ++memory.seed, low, high});
 }
 
@@ -98,7 +99,8 @@ struct WidenKernel {
 };
 template <class Space, class Element>
 void widen(Space const& space, Element const* from, double* to, std::size_t size) {
-  Kokkos::parallel_for("kfuse::bench::widen", Kokkos::RangePolicy<Space>(space, 0, size),
+  Kokkos::parallel_for("kfuse::bench::widen",
+                       Kokkos::RangePolicy<Space, Kokkos::IndexType<std::ptrdiff_t>>(space, 0, size),
                        WidenKernel<Element>{from, to});
 }
 

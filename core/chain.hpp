@@ -282,6 +282,8 @@ void check_aliasing(Chain<S...> const& chain, std::string_view where) {
   int writer = 0;
   for_each_stage(chain, [&](auto const& w) {
     for (Span const& to : writes(w)) {
+      check(to.rows <= 1 || to.row_bytes == 0 || to.stride >= to.row_bytes, where,
+            "the rows of an output overlap (which of them stays would be chance); give it memory of its own");
       int reader = 0;
       for_each_stage(chain, [&](auto const& r) {
         for (Span const& from : reads(r)) {

@@ -15,9 +15,9 @@
 //   multiply_add(sums, a, b)         in an order that depends on nothing
 //   for_each(sums, f)                f(Entry, float&) for each entry that this lane owns
 //   own_row(i)                       the row of the entries with Entry::own == i
-//   reduce_rows(lanes, x, merge)     x[own_rows]: one value a row of each lane, merged over the lanes that share the
-//   row as_operand(sums)                 an A of the sums, rounded to Element (columns == depth) store(sums, tile, r,
-//   c)          tile(r + i, c + j) = sums(i, j), rounded to Element
+//   reduce_rows(lanes, x, merge)     x[own_rows], one value a row of each lane, merged over the lanes that share it
+//   as_operand(sums)                 an A of the sums, rounded to Element (columns == depth)
+//   store(sums, tile, r, c)          tile(r + i, c + j) = sums(i, j), rounded to Element
 //
 // r and c are multiples of the product's extents.
 #ifndef KFUSE_CORE_FRAGMENT_HPP

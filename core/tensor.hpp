@@ -137,7 +137,7 @@ auto tensor(View const& view, std::string_view where) {
   result.data = view.data();
   for (int d = 0; d < rank; ++d) {
     check(view.extent(d) <= std::size_t(std::numeric_limits<int>::max()), where,
-          "an extent is larger than 2^31 - 1; reshape the View to more rows of fewer columns");
+          "an extent is larger than 2^31 - 1; reshape the View, or call the operator for parts of it");
     result.extents[d] = int(view.extent(d));
     result.strides[d] = std::ptrdiff_t(view.stride(d));
   }
@@ -147,7 +147,10 @@ auto tensor(View const& view, std::string_view where) {
   return result;
 }
 template <int rank, class Element>
-Tensor<Element, rank> tensor(Tensor<Element, rank> const& t, std::string_view) {
+Tensor<Element, rank> tensor(Tensor<Element, rank> const& t, std::string_view where) {
+  for (int extent : t.extents) check(extent >= 0, where, "an extent is negative");
+  check(t.stride(rank - 1) == 1 || t.extent(rank - 1) <= 1 || t.empty(), where,
+        "the last dimension is not contiguous (its stride is not 1); copy it to a contiguous tensor first");
   return t;
 }
 

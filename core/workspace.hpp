@@ -23,7 +23,8 @@
 namespace kfuse {
 
 // One block of memory that Space can reach, handed out front to back in pieces aligned to 256 bytes. Pieces taken in a
-// Scope are given back at its end. Nothing is allocated after construction, so work on a Workspace can be captured.
+// Scope are given back at its end; what has been launched may still use them, so that all work on a Workspace belongs
+// on one instance of Space. Nothing is allocated after construction, so work on a Workspace can be captured.
 //
 //   auto measured = Workspace<Space>::counting();   // hands out addresses that must not be used
 //   layer(measured, ...);                            // under Ledger(Execution::none): launches nothing
@@ -44,6 +45,8 @@ class Workspace {
     begin_ = rounded_up(reinterpret_cast<std::uintptr_t>(memory_.data()));
   }
   static Workspace counting() { return Workspace(); }
+  Workspace(Workspace&&) = default;
+  Workspace& operator=(Workspace&&) = default;
 
   // A contiguous tensor in memory that holds anything. `name` is for the message if there is not enough.
   template <class Element, std::integral... Extent>

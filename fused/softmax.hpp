@@ -29,7 +29,8 @@ auto softmax_chain(X const& x, M const& visible, Y const& y, SoftmaxOptions cons
   auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
   auto const seen = tensor_of<2, Space, std::uint8_t const>(visible, "kfuse::softmax: visible");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
-  return load(in) | mask(seen) | softmax(options) | store(out);
+  // Scaled first: hidden values stay -infinity whatever the scale.
+  return load(in) | scale(options.scale) | mask(seen) | softmax() | store(out);
 }
 
 }  // namespace impl

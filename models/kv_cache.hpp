@@ -40,7 +40,8 @@ struct AdvanceKernel {
     LanesOf<Team> const lanes(team);
     int const sequence = team.league_rank(), past = lengths[sequence];
     lanes.barrier();  // all have read the length before one changes it
-    for (int t = lanes.rank(); t < tokens; t += lanes.size()) positions[sequence * tokens + t] = past + t;
+    for (int t = lanes.rank(); t < tokens; t += lanes.size())
+      positions[std::ptrdiff_t(sequence) * tokens + t] = past + t;
     if (lanes.rank() == 0) lengths[sequence] = past + tokens;
   }
 };
@@ -48,7 +49,8 @@ struct AdvanceKernel {
 }  // namespace impl
 
 // Where the `tokens` current tokens of each of `batch` sequences stand. All of it lies in device memory, so that a
-// recorded step serves a growing sequence.
+// recorded step serves a growing sequence. The host does not know how far a sequence has come: whoever generates must
+// stop at the capacity of the KV cache, beyond which tokens are not stored.
 template <class Space>
 struct Progress {
   int batch, tokens;
@@ -61,7 +63,11 @@ struct Progress {
       : batch(b), tokens(t), lengths("kfuse::progress::lengths", b), positions("kfuse::progress::positions", b * t) {}
   // The next tokens of sequences that stand as `before` does.
   Progress(Progress const& before, int t)
-      : batch(before.batch), tokens(t), lengths(before.lengths), positions("kfuse::progress::positions", batch * t) {}
+      : batch(before.batch),
+        tokens(t),
+        lengths(before.lengths),
+        positions("kfuse::progress::positions", batch * t),
+        visible(before.visible) {}
 
   // The next `tokens` tokens of each sequence become the current ones. One launch.
   void advance(Space const& space) const {

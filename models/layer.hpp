@@ -55,6 +55,15 @@ void check_layer(Layer<Space, Element> const& layer, Tensor<Element const, 2> co
   check(layer.progress.visible.size() == 0 || (int(layer.progress.visible.extent(0)) == layer.progress.batch &&
                                                int(layer.progress.visible.extent(1)) == layer.cache.capacity()),
         where, "the key mask must be [batch, capacity of the KV cache]");
+  LayerWeights<Space, Element>::for_each(
+      layer.weights, config, [&](std::string const& name, auto const& view, int out, int in) {
+        bool const is_vector = view.rank() == 1;
+        check(int(view.extent(0)) == (is_vector ? in : out) && (is_vector || int(view.extent(view.rank() - 1)) == in),
+              where, [&] {
+                return "the weight " + name + " was made for another configuration; this one asks for [" +
+                       std::to_string(out) + ", " + std::to_string(in) + "]";
+              });
+      });
   check(config.family != Family::llama || int(layer.rope_table.extent(1)) == config.head_dim, where,
         "a Llama layer needs a rope table with head_dim columns; make it with rope_table()");
 }

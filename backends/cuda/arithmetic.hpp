@@ -8,7 +8,7 @@
 namespace kfuse::cuda {
 
 KOKKOS_INLINE_FUNCTION std::uint32_t bf16_pair_bits(float low, float high) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t bits;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
@@ -17,7 +17,7 @@ KOKKOS_INLINE_FUNCTION std::uint32_t bf16_pair_bits(float low, float high) {
 #endif
 }
 KOKKOS_INLINE_FUNCTION std::uint16_t bf16_bits(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
@@ -26,7 +26,7 @@ KOKKOS_INLINE_FUNCTION std::uint16_t bf16_bits(float x) {
 #endif
 }
 KOKKOS_INLINE_FUNCTION std::uint32_t fp16_pair_bits(float low, float high) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t bits;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;

@@ -57,6 +57,7 @@ void launch_large(Kokkos::Cuda const& space, std::string const& label, std::ptrd
                   Kernel const& kernel) {
   std::size_t const bytes = reduction_bytes<Kernel> + scratch_bytes;
   auto const done = [&](cudaError_t status, char const* what) {
+    if (status != cudaSuccess) cudaGetLastError();  // not to be found again after the next launch
     impl::check(status == cudaSuccess, label, [&] { return std::string(what) + ": " + cudaGetErrorString(status); });
   };
   done(cudaSetDevice(space.cuda_device()), "the device could not be chosen");

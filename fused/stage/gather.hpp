@@ -20,7 +20,9 @@ struct Gather {
   Tensor<Element const, 2> table;  // [table rows, columns]
   Tensor<int const, 1> indices;    // [rows]
 
-  Shape shape() const { return {indices.extent(0), table.extent(1)}; }
+  // Adding needs something to add to, which says how many rows there are.
+  Shape shape() const requires(gathered == Gathered::replaces) { return size(); }
+  Shape size() const { return {indices.extent(0), table.extent(1)}; }
   auto reads() const {
     Span rows = span_of(table), index = span_of(indices);
     rows.moved = std::ptrdiff_t(indices.extent(0)) * rows.row_bytes;
@@ -28,7 +30,7 @@ struct Gather {
     return std::array{rows, index};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape == this->shape(), where,
+    impl::check(shape == size(), where,
                 "gather: needs one index for each row, and a table with as many columns as the chain");
   }
   template <class X>

@@ -39,7 +39,9 @@ struct MaskScores {
   int heads;
 
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape.columns == mask.keys && shape.rows % (std::ptrdiff_t(heads) * mask.queries) == 0, where,
+    impl::check(heads > 0 && mask.queries >= 0, where, "attention_mask: needs at least one head");
+    std::ptrdiff_t const rows = std::ptrdiff_t(heads) * mask.queries;  // of each sequence
+    impl::check(shape.columns == mask.keys && (rows == 0 ? shape.rows == 0 : shape.rows % rows == 0), where,
                 "attention_mask: the scores must be [batch * heads * queries, keys]");
   }
   template <class X>

@@ -45,7 +45,8 @@ struct RootMeanSquare : impl::SumOfNumbers {
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
-    return backend::reciprocal_sqrt(backend::divide(sum, Real(columns)) + Real(epsilon));
+    Real const square = backend::divide(sum, Real(columns)) + Real(epsilon);
+    return square == 0 ? Real(0) : backend::reciprocal_sqrt(square);  // zeros stay zeros without an epsilon, too
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real factor) const {
