@@ -3,6 +3,8 @@
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/activation.hpp>
 #include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/gather.hpp>
+#include <kfuse/fused/stage/mask.hpp>
 #include <kfuse/fused/stage/norm.hpp>
 #include <kfuse/fused/stage/rope.hpp>
 
@@ -225,6 +227,33 @@ TEST_CASE("other overlaps are refused before anything is written") {
   CHECK(download(p.buffer) == before);
 }
 
+TEST_CASE("an output whose rows lie over one another is refused") {
+  Pieces const p;
+  auto const before = download(p.buffer);
+  auto const a = p.part(0, 4, 0, 8);
+  for (int const stride : {0, 1, 7}) {
+    kfuse::Tensor<float, 2> const folded{p.buffer.data() + 16, {4, 8}, {stride, 1}};
+    CHECK(contains(refusal(load(a) | store(folded)), "the rows of an output overlap"));
+  }
+  CHECK(download(p.buffer) == before);
+}
+
+TEST_CASE("a Tensor is held to what a View is held to") {
+  auto const x = view_of_nans<float>(4, 4);
+  kfuse::Tensor<float, 2> const transposed{x.data(), {4, 4}, {1, 4}}, negative{x.data(), {-1, 4}, {4, 1}};
+  CHECK_THROWS_WITH_AS(load(transposed), doctest::Contains("the last dimension is not contiguous"), kfuse::Error);
+  CHECK_THROWS_WITH_AS(load(negative), doctest::Contains("an extent is negative"), kfuse::Error);
+}
+
+TEST_CASE("scores without queries or heads are no rows to divide by") {
+  auto const none = view_of_nans<float>(0, 4), some = view_of_nans<float>(4, 4);
+  kfuse::AttentionMask const mask{.queries = 0, .keys = 4};
+  CHECK(refusal(load(none) | kfuse::attention_mask(mask, 2) | store(none)).empty());
+  CHECK(
+      contains(refusal(load(some) | kfuse::attention_mask(mask, 2) | store(some)), "attention_mask: the scores must"));
+  CHECK(contains(refusal(load(some) | kfuse::attention_mask({.queries = 4, .keys = 4}, 0) | store(some)), "one head"));
+}
+
 TEST_CASE("shapes that do not match and chains without a shape are refused by name") {
   auto const x = view_of_nans<float>(3, 4), other = view_of_nans<float>(4, 3);
   auto const w = view_of_nans<float>(3);
@@ -234,6 +263,8 @@ TEST_CASE("shapes that do not match and chains without a shape are refused by na
   CHECK(contains(refusal(load(x) | weight(w) | store(x)), "weight: has 3 entries, but rows have 4 columns"));
   CHECK(contains(refusal(load(x) | store(other)), "store: shape [4, 3]"));
   CHECK(contains(refusal(user::Square() | kfuse::scale(2)), "no stage of this chain says how many rows there are"));
+  Kokkos::View<int*, Kokkos::DefaultExecutionSpace> const indices("indices", 3);
+  CHECK(contains(refusal(kfuse::add_gathered(x, indices) | store(x)), "begin it with load"));
 }
 
 }  // namespace

@@ -378,6 +378,12 @@ TEST_CASE("one recorded decode step serves a growing sequence, with the bits of 
   for (int i = 1; i < steps; ++i) CHECK(eager[i * 192] != eager[(i - 1) * 192]);
 }
 
+TEST_CASE("a key mask stays with its sequences when the next tokens come") {
+  kfuse::Progress<Space> prefill(2, 3);
+  prefill.visible = decltype(prefill.visible)("visible", 2, 8);
+  CHECK(kfuse::Progress<Space>(prefill, 1).visible.data() == prefill.visible.data());
+}
+
 TEST_CASE("a layer refuses what does not fit before it launches anything") {
   Safetensors const file(data("KFUSE_TEST_DATA") / "llama_tiny.safetensors");
   Model<float> model(file, llama_tiny(), 2, 8);
@@ -393,6 +399,14 @@ TEST_CASE("a layer refuses what does not fit before it launches anything") {
   CHECK_THROWS_WITH_AS(call(2, 4, x, x), doctest::Contains("overlap"), kfuse::Error);
   auto const long_x = model.buffer(9), long_y = model.buffer(9);
   CHECK_THROWS_WITH_AS(call(2, 9, long_x, long_y), doctest::Contains("holds 8 tokens"), kfuse::Error);
+  auto const nothing = model.buffer(0);
+  CHECK_NOTHROW(call(2, 0, nothing, nothing));
+  auto const other = kfuse::random_weights<Space, float>(model.space, gpt2_tiny(), 1);
+  kfuse::Progress<Space> const four(2, 4);
+  CHECK_THROWS_WITH_AS(
+      (kfuse::fused_layer<Space, float>(model.space, model.blas, model.workspace,
+                                        {model.config, other, model.caches[0], four, model.table}, view(x), view(y))),
+      doctest::Contains("was made for another configuration"), kfuse::Error);
   kfuse::Workspace<Space> small(1024);
   kfuse::Progress<Space> const progress(2, 4);
   CHECK_THROWS_WITH_AS((kfuse::fused_layer<Space, float>(
