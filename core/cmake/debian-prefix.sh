@@ -32,7 +32,7 @@ own_apt() {  # own_apt apt-get|apt-cache ARGUMENTS
 }
 
 read_package_lists() {  # fails where there are no Debian packages to be had
-  if [ -e "$deps/apt/complete" ]; then return; fi
+  if [ -n "$(find "$deps/apt/complete" -mmin -600 2>/dev/null)" ]; then return; fi
   local mirror keyring suite
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
   mirror=$(debian_mirror) keyring=$(debian_keyring)
@@ -108,9 +108,11 @@ unpack_kokkos() {  # unpack_kokkos serial|openmp
     openmp) packages=(libkokkos-dev) ;;
   esac
   suite=$(newest_suite "${packages[0]}")
+  [ -n "$suite" ] || fail "Debian has no ${packages[0]} for this machine; give an installed Kokkos: make Kokkos_ROOT=FOLDER"
   packages=("${packages[@]/%//$suite}")
   # The libraries' own packages have a version in their names, which the -dev packages know.
-  packages+=($(depends "${packages[@]}" | grep -oE '^lib(trilinos-kokkos(-kernels)?-|kokkos)[0-9.]+' | sed "s,\$,/$suite,"))
+  packages+=($(depends "${packages[@]}" | grep -oE '^lib(trilinos-kokkos(-kernels)?-|kokkos)[0-9.]+' |
+    sed "s,\$,/$suite,"))
   unpack "$1" "${packages[@]}"
   bring_runtime "${packages[@]}"
   case $1 in

@@ -27,8 +27,8 @@ elseif(kfuse_BACKEND AND NOT kfuse_BACKEND STREQUAL HOST AND NOT Kokkos_ENABLE_$
   set(problem "wants a Kokkos with ${kfuse_BACKEND}, but the one in ${Kokkos_DIR} has ${Kokkos_DEVICES}")
 endif()
 if(problem)
-  message(FATAL_ERROR "kfuse ${problem}.\nPoint at another one with -DKokkos_ROOT=FOLDER; or let `make` bring one; or set "
-    "-Dkfuse_FETCH_DEPENDENCIES=ON, which downloads and builds the official release.")
+  message(FATAL_ERROR "kfuse ${problem}.\nPoint at another one with -DKokkos_ROOT=FOLDER; or let `make` bring one; "
+    "or set -Dkfuse_FETCH_DEPENDENCIES=ON, which downloads and builds the official release.")
 endif()
 message(STATUS "kfuse builds on Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}; ${Kokkos_DIR})")
 target_link_libraries(kfuse INTERFACE Kokkos::kokkos)
@@ -62,7 +62,8 @@ foreach(language IN ITEMS CUDA HIP)
     if(NOT DEFINED CMAKE_${language}_ARCHITECTURES)
       string(REGEX REPLACE "^90$" "90a" architectures "${Kokkos_${language}_ARCHITECTURES}")  # a: with wgmma
       if(NOT architectures)
-        message(FATAL_ERROR "kfuse cannot see which chip this Kokkos is built for: give -DCMAKE_${language}_ARCHITECTURES=...")
+        message(FATAL_ERROR "kfuse cannot see which chip this Kokkos is built for: "
+          "give -DCMAKE_${language}_ARCHITECTURES=...")
       endif()
       set(CMAKE_${language}_ARCHITECTURES ${architectures})
     endif()
