@@ -30,8 +30,10 @@ template <class Element, Access access, int threads_>
 struct AttentionRowsKernel {
   using Real = kfuse::Real<Element>;
   static constexpr int threads = threads_, registers = 255;
-  static constexpr int rows = sizeof(Real) == 8 ? 2 : 4;  // of a team
-  static constexpr int width = 16 / int(sizeof(Element)), keys_at_once = sizeof(Real) == 8 ? 2 : 4;
+  static constexpr bool alone = threads == 1;                       // on the host; registers bound what lanes hold
+  static constexpr int rows = sizeof(Real) == 8 && !alone ? 2 : 4;  // of a team
+  static constexpr int keys_at_once = sizeof(Real) == 8 && !alone ? 2 : 4;
+  static constexpr int width = 16 / int(sizeof(Element));
   static constexpr int own_columns = (max_head_dim + threads - 1) / threads;  // of the output, each lane's
   using X = Values<Real, width, access>;
   using Row = Mixture<Real, own_columns>;
@@ -193,8 +195,11 @@ struct AttentionRowsKernel {
 #pragma unroll
       for (int u = 0; u < keys_at_once; ++u)
         each_pack<packs>(group, [&](int p, int) {
+          X key;
 #pragma unroll
-          for (int r = 0; r < rows; ++r) score[r][u] += dot<Lanes>(q[r][p], keys[u][p]);
+          for (int i = 0; i < width; ++i) key[i] = keys[u][p][i];
+#pragma unroll
+          for (int r = 0; r < rows; ++r) score[r][u] += dot<Lanes>(q[r][p], key);
         });
       sum_lanes(lanes, group, score);
 #pragma unroll
@@ -206,14 +211,16 @@ struct AttentionRowsKernel {
         for (int p = 0; p < packs; ++p)  // what is not there may hold anything, and 0 * NaN is NaN
           if (!exists[u]) values[u][p] = {};
       }
+      Real keep[rows];
 #pragma unroll
-      for (int r = 0; r < rows; ++r) mix(group, score[r], values, part[r]);
+      for (int r = 0; r < rows; ++r) keep[r] = soften(score[r], part[r]);
+      mix_values(group, score, keep, values, part);
     }
   }
 
   // On one lane, as many sums as vector instructions hold; where lanes share a key, one is enough.
   template <class Lanes>
-  KOKKOS_FUNCTION static Real dot(X const& a, Pack const& b) {
+  KOKKOS_FUNCTION static Real dot(X const& a, X const& b) {
     constexpr int sums = Lanes::width == 1 ? width : 1;
     Real sum[sums] = {};
 #pragma unroll
@@ -232,10 +239,9 @@ struct AttentionRowsKernel {
           own += lanes.shuffle_xor(own, step);
         }
   }
-  // The online softmax: some more keys of one row.
+  // The online softmax: scores of some more keys of one row become weights. Returns what the sums before keep.
   template <int packs>
-  KOKKOS_FUNCTION void mix(KeyGroup const& group, Real (&score)[keys_at_once],
-                           Pack const (&values)[keys_at_once][packs], Part<packs>& part) const {
+  KOKKOS_FUNCTION static Real soften(Real (&score)[keys_at_once], Part<packs>& part) {
     Real high = part.high;
 #pragma unroll
     for (Real s : score) high = Kokkos::max(high, s);
@@ -243,17 +249,30 @@ struct AttentionRowsKernel {
     part.high = high;
     part.sum *= keep;
 #pragma unroll
-    for (int u = 0; u < keys_at_once; ++u) {
-      score[u] = backend::exp2(score[u] - shift);
-      part.sum += score[u];
+    for (Real& s : score) {
+      s = backend::exp2(s - shift);
+      part.sum += s;
     }
+    return keep;
+  }
+  template <int packs>
+  KOKKOS_FUNCTION void mix_values(KeyGroup const& group, Real const (&weight)[rows][keys_at_once],
+                                  Real const (&keep)[rows], Pack const (&values)[keys_at_once][packs],
+                                  Part<packs> (&part)[rows]) const {
     each_pack<packs>(group, [&](int p, int) {
 #pragma unroll
-      for (int i = 0; i < width; ++i) {
-        Real value = part.value[p][i] * keep;
+      for (int r = 0; r < rows; ++r)
 #pragma unroll
-        for (int u = 0; u < keys_at_once; ++u) value += score[u] * values[u][p][i];
-        part.value[p][i] = value;
+        for (Real& value : part[r].value[p]) value *= keep[r];
+#pragma unroll
+      for (int u = 0; u < keys_at_once; ++u) {
+        X value;
+#pragma unroll
+        for (int i = 0; i < width; ++i) value[i] = values[u][p][i];
+#pragma unroll
+        for (int r = 0; r < rows; ++r)
+#pragma unroll
+          for (int i = 0; i < width; ++i) part[r].value[p][i] += weight[r][u] * value[i];
       }
     });
   }
