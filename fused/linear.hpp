@@ -82,7 +82,7 @@ struct LinearEpilogue {
   using stage = ElementStage;
   using element = Element;
   static constexpr int flops = 2 + ActivateChosen::flops;
-  static constexpr int extra_registers = sizeof(Element) == 8 ? 32 : 16;  // no case of the activation spills
+  static constexpr int extra_registers = 24;  // then no case of the activation spills
 
   Tensor<Element const, 1> bias;
   Tensor<Element const, 2> residual;
