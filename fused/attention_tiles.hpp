@@ -3,7 +3,7 @@
 //
 // A team has a tile of rows and goes over the keys in steps (FlashAttention-2, Dao 2023). While a step is computed, the
 // keys and values of the next are on their way to team memory. Scores, probabilities and the output stay in registers,
-// and a lane group (a warp) has rows of its own, so that the softmax needs nobody else:
+// and a lane group has rows of its own, so that the softmax needs nobody else:
 //
 //   scores = q k^T                       float
 //   high'  = max(high, scores)           the online softmax, in powers of two
