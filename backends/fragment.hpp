@@ -3,6 +3,8 @@
 //   Fragment<Element>   products in registers
 //   AsyncCopy           copies to team memory: start(to, from, exists), wait()
 //   is_hardware         is it faster than plain loops?
+//   lane_groups         that attention has in a team, and
+//   tile_keys           the keys it takes at once: so that its tiles fit in team memory
 #ifndef KFUSE_BACKENDS_FRAGMENT_HPP
 #define KFUSE_BACKENDS_FRAGMENT_HPP
 
@@ -25,7 +27,7 @@ struct MatrixUnitOf {
     !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
 template <>
 struct MatrixUnitOf<Kokkos::Cuda> {
-  using type = cuda::MatrixUnit;
+  using type = cuda::MatrixUnit<>;
 };
 #endif
 template <class Space>

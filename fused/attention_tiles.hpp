@@ -303,14 +303,13 @@ struct AttentionTilesKernel {
 // head_dim: at most 128. Rows of q, k, v and out lie on 16-byte boundaries and have whole chunks of 16 bytes.
 template <class Unit, class Space, class Element>
 void launch_attention_tiles(Space const& space, std::string const& label, AttentionTask<Element> const& task) {
-  constexpr int lane_groups = Unit::is_hardware ? 4 : 1, tile_keys = Unit::is_hardware ? 64 : 16;
   auto const run = [&](auto kernel) {
     impl::launch(space, label, kernel.tiles() * task.parts(), kernel.scratch_bytes, kernel);
   };
   if (task.head_dim() <= 64)
-    run(AttentionTilesKernel<Unit, Element, 64, lane_groups, tile_keys>{task});
+    run(AttentionTilesKernel<Unit, Element, 64, Unit::lane_groups, Unit::tile_keys>{task});
   else
-    run(AttentionTilesKernel<Unit, Element, 128, lane_groups, tile_keys>{task});
+    run(AttentionTilesKernel<Unit, Element, 128, Unit::lane_groups, Unit::tile_keys>{task});
 }
 
 }  // namespace kfuse::impl

@@ -20,44 +20,52 @@ namespace kfuse::cuda {
 
 enum class Transposed { no, yes };
 
-// Four 8 x 8 blocks of 16-bit elements; lane l gives the address of row l % 8 of block l / 8.
-template <Transposed transposed>
-KOKKOS_INLINE_FUNCTION void load_blocks([[maybe_unused]] std::uint32_t (&word)[4], [[maybe_unused]] unsigned address) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (transposed == Transposed::yes)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "r"(address)
-                 : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "r"(address)
-                 : "memory");
-#endif
-}
+// What the fragment is made of. All lanes of a warp come to each call. A test may put others in their place.
+struct MatrixInstructions {
+  using Address = unsigned;  // in team memory
 
-// sums [16, 8] += a [16, 16] b [16, 8]
-template <class Element>
-KOKKOS_INLINE_FUNCTION void multiply_16_8_16([[maybe_unused]] float* sums, [[maybe_unused]] std::uint32_t const* a,
-                                             [[maybe_unused]] std::uint32_t const* b) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<Element, bf16>)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  else
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
+  KOKKOS_INLINE_FUNCTION static Address address(void const* p) { return team_address(p); }
 
-template <class Element_>
+  // Four 8 x 8 blocks of 16-bit elements; lane l gives the address of row l % 8 of block l / 8.
+  template <Transposed transposed>
+  KOKKOS_INLINE_FUNCTION static void load_blocks([[maybe_unused]] std::uint32_t (&word)[4],
+                                                 [[maybe_unused]] Address address) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (transposed == Transposed::yes)
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                   : "r"(address)
+                   : "memory");
+    else
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                   : "r"(address)
+                   : "memory");
+#endif
+  }
+
+  // sums [16, 8] += a [16, 16] b [16, 8]
+  template <class Element>
+  KOKKOS_INLINE_FUNCTION static void multiply([[maybe_unused]] float* sums, [[maybe_unused]] std::uint32_t const* a,
+                                              [[maybe_unused]] std::uint32_t const* b) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<Element, bf16>)
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    else
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+  }
+};
+
+template <class Element_, class Instructions = MatrixInstructions>
 struct Fragment {
   using Element = Element_;
   static_assert(impl::in_pairs<Element>, "these products are of bf16 or fp16");
@@ -79,24 +87,25 @@ struct Fragment {
   template <class Tile>
   KOKKOS_FUNCTION A load_a(Tile const& tile, int row, int column) const {
     A a;
-    load_blocks<Transposed::no>(a.word, address(tile, lane % 16, lane / 16 * 8, row, column));
+    Instructions::template load_blocks<Transposed::no>(a.word, address(tile, lane % 16, lane / 16 * 8, row, column));
     return a;
   }
   template <class Tile>
   KOKKOS_FUNCTION B load_b(Tile const& tile, int row, int column) const {
     B b;
-    load_blocks<Transposed::yes>(b.word, address(tile, lane % 16, lane / 16 * 8, row, column));
+    Instructions::template load_blocks<Transposed::yes>(b.word, address(tile, lane % 16, lane / 16 * 8, row, column));
     return b;
   }
   template <class Tile>
   KOKKOS_FUNCTION B load_b_transposed(Tile const& tile, int row, int column) const {
     B b;
-    load_blocks<Transposed::no>(b.word, address(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8, row, column));
+    Instructions::template load_blocks<Transposed::no>(
+        b.word, address(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8, row, column));
     return b;
   }
   KOKKOS_FUNCTION void multiply_add(Sums& sums, A const& a, B const& b) const {
-    multiply_16_8_16<Element>(sums.value, a.word, b.word);
-    multiply_16_8_16<Element>(sums.value + 4, a.word, b.word + 2);
+    Instructions::template multiply<Element>(sums.value, a.word, b.word);
+    Instructions::template multiply<Element>(sums.value + 4, a.word, b.word + 2);
   }
 
   template <class F>
@@ -138,17 +147,20 @@ struct Fragment {
   // The address of tile(row + lane_row, column + lane_column). The lane's part is the same for all calls, and what
   // differs is known to the compiler: a tile is aligned to its pitch, so columns can be exchanged there.
   template <class Tile>
-  KOKKOS_FUNCTION static unsigned address(Tile const& tile, int lane_row, int lane_column, int row, int column) {
-    unsigned const own = team_address(tile.data) + unsigned(Tile::offset(lane_row, lane_column));
-    return (own ^ unsigned(column * int(sizeof(Element)))) + unsigned(row * Tile::pitch);
+  KOKKOS_FUNCTION static auto address(Tile const& tile, int lane_row, int lane_column, int row, int column) {
+    using Address = typename Instructions::Address;
+    Address const own = Instructions::address(tile.data) + Address(Tile::offset(lane_row, lane_column));
+    return (own ^ Address(column * int(sizeof(Element)))) + Address(row * Tile::pitch);
   }
 };
 
+template <class Instructions = MatrixInstructions, class Copy = cuda::AsyncCopy>
 struct MatrixUnit {
   static constexpr bool is_hardware = true;
+  static constexpr int lane_groups = 4, tile_keys = 64;
   template <class Element>
-  using Fragment = cuda::Fragment<Element>;
-  using AsyncCopy = cuda::AsyncCopy;
+  using Fragment = cuda::Fragment<Element, Instructions>;
+  using AsyncCopy = Copy;
 };
 
 }  // namespace kfuse::cuda
