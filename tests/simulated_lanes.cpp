@@ -96,15 +96,16 @@ struct Run {
 template <class Space, class Element, class Stages>
 std::vector<double> run(std::vector<double> const& x, int columns, Stages const& stages, Run how = {}) {
   int const rows = int(x.size()) / columns;
-  Rows<Element> const in(rows, columns, x, how.shift), out(rows, columns, {}, how.shift);
-  auto const chain = load(in.tensor) | stages | store(out.tensor);
-  Space space;
-  if (how.split) space.lanes = 1 << 20;
-  kfuse::Workspace<Space> workspace(1 << 16);
-  kfuse::Ledger ledger;
-  kfuse::impl::fuse_on(space, "test", chain, &workspace);
-  REQUIRE((ledger.launches() > 1) == how.split);
-  return out.values();
+  Rows<Element> const in(rows, columns, x, how.shift);
+  auto const launched = [&](Space const& space) {
+    Rows<Element> const out(rows, columns, {}, how.shift);
+    kfuse::Workspace<Space> workspace(1 << 16);
+    kfuse::Ledger ledger;
+    kfuse::fuse(space, "test", load(in.tensor) | stages | store(out.tensor), workspace);
+    REQUIRE((ledger.launches() > 1) == how.split);
+    return out.values();
+  };
+  return in_both_orders<Space>(launched, {.lanes = how.split ? 1 << 20 : 512});
 }
 
 TEST_CASE_TEMPLATE("rows of all layouts agree with the definition in double, and with themselves", Space, Lanes32,
@@ -202,36 +203,6 @@ TEST_CASE("pairs of values that other lanes hold are found, in registers and wit
                                  {.head_dim = head_dim});
   CHECK(deviation(run<Lanes32, float>(x, columns, stage), expected, 0.1) <= 1e-5);
   CHECK(run<Lanes32, float>(x, columns, stage, {.shift = 1}) == run<Lanes32, float>(x, columns, stage));
-}
-
-// The simulation itself.
-struct Careless {
-  static constexpr int threads = 64;
-  enum class Fault { none, skipped_barrier, different_shuffles, scratch } fault;
-  int* sum;
-  template <class Team>
-  KOKKOS_FUNCTION void operator()(Team const& team) const {
-    kfuse::impl::LanesOf<Team> const lanes(team);
-    if (fault == Fault::scratch) lanes.scratch(64);
-    auto* const slots = static_cast<int*>(lanes.scratch(8));
-    int all = lanes.rank();
-    for (int step = 16; step > 0; step /= 2)
-      all += lanes.shuffle_xor(all, fault == Fault::different_shuffles && lanes.rank() == 5 ? 1 : step);
-    if (lanes.rank() % 32 == 0) slots[lanes.rank() / 32] = all;
-    if (fault != Fault::skipped_barrier || lanes.rank() != 7) lanes.barrier();
-    if (lanes.rank() == 0) *sum = slots[0] + slots[1] + lanes.broadcast(lanes.rank(), 3);
-    if (lanes.rank() > 0 && lanes.rank() < 32) lanes.broadcast(lanes.rank(), 3);
-  }
-};
-TEST_CASE("simulated lanes exchange what they should, and report what a GPU would not") {
-  using Fault = Careless::Fault;
-  int sum = 0;
-  auto const launch = [&](Fault fault) { SimulatedBackend<32>::launch(Lanes32(), "", 1, 8, Careless{fault, &sum}); };
-  launch(Fault::none);
-  CHECK(sum == 63 * 64 / 2 + 3);
-  CHECK_THROWS_WITH(launch(Fault::skipped_barrier), "lanes wait for lanes that never come");
-  CHECK_THROWS_WITH(launch(Fault::different_shuffles), "lanes of one group came to different operations");
-  CHECK_THROWS_WITH(launch(Fault::scratch), "more scratch is used than was launched with");
 }
 
 }  // namespace

@@ -3,163 +3,135 @@
 // width. Each lane is a fiber; a fiber runs until it has to wait for other lanes.
 //
 // Lanes of a group must come to the same shuffles and broadcasts, and all lanes of a team to the same barriers. What a
-// GPU would answer with a hang or with garbage is an error here, with its reason.
+// GPU would answer with a hang or with garbage is an error here, with its reason. What would depend on chance there
+// depends on the space's `order` here: where a barrier is missing, the two orders give different results. Memory of the
+// team that was not written holds NaNs. A test of the tests may plant a fault.
 #ifndef KFUSE_TESTS_SIMULATED_LANES_HPP
 #define KFUSE_TESTS_SIMULATED_LANES_HPP
 
 #include <kfuse/backends/backend.hpp>
+#include <kfuse/core/product.hpp>
 
 #include <Kokkos_Core.hpp>
+#include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
-#include <ucontext.h>
+#include "fibers.hpp"
 
 namespace kfuse::test {
 
-// Fibers that take turns, and places where some of them meet.
-class Fibers {
- public:
-  // Runs body(lane) for each of `lanes` lanes until all are done.
-  void run(int lanes, std::function<void(int)> body) {
-    body_ = std::move(body);
-    if (int(fibers_.size()) < lanes) stacks_ = std::make_unique_for_overwrite<std::byte[]>(lanes * stack_bytes);
-    fibers_.assign(lanes, Fiber());
-    for (int lane = 0; lane < lanes; ++lane) start(lane);
-    for (int done = 0; done < lanes;) {
-      bool moved = false;
-      for (current_ = 0; current_ < lanes; ++current_) {
-        Fiber& fiber = fibers_[current_];
-        if (fiber.done || (fiber.waits_for && *fiber.waits_for == fiber.generation)) continue;
-        fiber.waits_for = nullptr;
-        swapcontext(&scheduler_, &fiber.context);
-        moved = true;
-        done += fiber.done;
-      }
-      if (!error_.empty()) throw std::logic_error(error_);
-      if (!moved) throw std::logic_error("lanes wait for lanes that never come");
-    }
-  }
-
-  // A place where `expected` lanes meet, again and again, each time with the same `operation`.
-  struct Meeting {
-    int expected = 0, arrived = 0, operation = 0;
-    std::uint64_t generation = 0;
-  };
-  void meet(Meeting& meeting, int operation) {
-    if (meeting.arrived == 0) meeting.operation = operation;
-    if (meeting.operation != operation) error_ = "lanes of one group came to different operations";
-    if (++meeting.arrived == meeting.expected) {
-      meeting.arrived = 0;
-      ++meeting.generation;
-      return;
-    }
-    Fiber& self = fibers_[current_];
-    self.waits_for = &meeting.generation;
-    self.generation = meeting.generation;
-    swapcontext(&self.context, &scheduler_);
-  }
-
- private:
-  static constexpr std::size_t stack_bytes = 64 * 1024;
-  struct Fiber {
-    ucontext_t context{};
-    bool done = false;
-    std::uint64_t const* waits_for = nullptr;
-    std::uint64_t generation = 0;
-  };
-
-  void start(int lane) {
-    ucontext_t& context = fibers_[lane].context;
-    getcontext(&context);
-    context.uc_stack.ss_sp = stacks_.get() + lane * stack_bytes;
-    context.uc_stack.ss_size = stack_bytes;
-    context.uc_link = &scheduler_;
-    auto const address = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&context, reinterpret_cast<void (*)()>(&Fibers::enter), 2, unsigned(address), unsigned(address >> 32));
-  }
-  static void enter(unsigned low, unsigned high) {
-    auto* const self = reinterpret_cast<Fibers*>(std::uintptr_t(low) | std::uintptr_t(high) << 32);
-    int const lane = self->current_;
-    try {
-      self->body_(lane);
-    } catch (std::exception const& error) {
-      self->error_ = error.what();
-    }
-    self->fibers_[lane].done = true;
-  }
-
-  std::function<void(int)> body_;
-  std::vector<Fiber> fibers_;
-  std::unique_ptr<std::byte[]> stacks_;
-  ucontext_t scheduler_{};
-  int current_ = 0;
-  std::string error_;
+// A fault to plant in a kernel: nobody comes to barrier number `number` of a team, or, in shuffle number `number` of a
+// lane group, each lane gets what its neighbour should.
+struct Fault {
+  enum Kind { none, missing_barrier, wrong_lane } kind = none;
+  int number = 0;
 };
 
 // What the lanes of one team share.
-struct SharedByTeam {
-  static constexpr std::size_t exchanged_bytes = 64;
+class SharedByTeam {
+ public:
+  // The team that runs, for what is not handed one: instructions.
+  inline static SharedByTeam* running = nullptr;
 
-  Fibers fibers;
-  std::vector<Fibers::Meeting> groups;
-  Fibers::Meeting all;
-  std::vector<std::byte> exchanged;  // [2][lane] slots: an operation may begin while the last one is still being read
-  std::vector<std::byte> scratch;
+  SharedByTeam(int lanes, int lane_width, std::size_t scratch_bytes, Fault planted)
+      : width(lane_width), given_(lanes * most_bytes), scratch_(scratch_bytes), fault_(planted) {
+    if (lanes % width != 0) throw std::logic_error("a team is not of whole lane groups");
+  }
+
+  // Runs kernel(lane) for the lanes of one team, on memory that holds NaNs.
+  template <class Kernel>
+  void run(int lanes, Order order, Kernel const& kernel) {
+    running = this;
+    all_ = {.expected = lanes};
+    groups_.assign(lanes / width, {.expected = width});
+    barriers_.assign(lanes, 0);
+    std::ranges::fill(scratch_, std::byte(0xff));
+    fibers_.run(lanes, order, kernel);
+  }
+
+  // The lane that runs.
+  int lane() const { return fibers_.current(); }
+
+  // An operation of a lane group: each lane gives its registers, f(all) changes those of all lanes, [width], at once,
+  // and each lane takes its own.
+  template <class Registers, class F>
+  Registers together(Registers own, int operation, F const& f) {
+    static_assert(
+        sizeof(Registers) <= most_bytes && sizeof(Registers) % 4 == 0 && std::is_trivially_copyable_v<Registers>,
+        "lanes exchange registers of four bytes");
+    int const first = lane() / width * width;
+    auto const slot = [&](int i) { return &given_[i * most_bytes]; };
+    std::memcpy(slot(lane()), &own, sizeof own);
+    fibers_.meet(groups_[lane() / width], operation, [&] {
+      std::vector<Registers> all(width, own);
+      for (int i = 0; i < width; ++i) std::memcpy(&all[i], slot(first + i), sizeof own);
+      f(all);
+      for (int i = 0; i < width; ++i) std::memcpy(slot(first + i), &all[i], sizeof own);
+    });
+    std::memcpy(&own, slot(lane()), sizeof own);
+    return own;
+  }
+  // Each lane gets the registers of the lane source(lane) of its group.
+  template <class Registers, class F>
+  Registers permute(Registers const& own, int operation, F const& source) {
+    bool const wrong = fault_.kind == Fault::wrong_lane && int(groups_[lane() / width].generation) == fault_.number;
+    return together(own, operation, [&](std::vector<Registers>& all) {
+      auto const before = all;
+      for (int i = 0; i < width; ++i) {
+        int const from = wrong ? source(i ^ 1) : source(i);
+        if (from < 0 || from >= width) throw std::logic_error("a value is taken from a lane beyond the group");
+        all[i] = before[from];
+      }
+    });
+  }
+  void barrier() {
+    if (barriers_[lane()]++ == fault_.number && fault_.kind == Fault::missing_barrier) return;
+    fibers_.meet(all_, 0, [] {});
+  }
+  void* scratch(std::size_t bytes) {
+    if (bytes > scratch_.size()) throw std::logic_error("more scratch is used than was launched with");
+    return scratch_.data();
+  }
+
+  int const width;
+
+ private:
+  static constexpr std::size_t most_bytes = 128;
+
+  Fibers fibers_;
+  std::vector<Fibers::Meeting> groups_;
+  Fibers::Meeting all_;
+  std::vector<std::byte> given_;  // [lanes] slots
+  std::vector<std::byte> scratch_;
+  Fault fault_;
+  std::vector<int> barriers_;  // that each lane has come to
 };
 
 template <int width_>
-class SimulatedTeam {
- public:
+struct SimulatedTeam {
   static constexpr int width = width_;
+  SharedByTeam& shared;
+  int league, lane, size;
 
-  SimulatedTeam(SharedByTeam& shared, int league, int lane, int size)
-      : shared_(shared), league_(league), lane_(lane), size_(size) {}
-
-  KOKKOS_FUNCTION int league_rank() const { return league_; }
-  KOKKOS_FUNCTION int team_rank() const { return lane_; }
-  KOKKOS_FUNCTION int team_size() const { return size_; }
-
-  // The value that lane `source` of this group gives to this operation.
-  template <class T>
-  T exchange(T const& x, int source, int operation) const {
-    static_assert(sizeof(T) <= SharedByTeam::exchanged_bytes && std::is_trivially_copyable_v<T>);
-    auto& group = shared_.groups[lane_ / width];
-    std::size_t const turn = group.generation % 2;
-    auto const slot = [&](int lane) {
-      return &shared_.exchanged[(turn * size_ + lane) * SharedByTeam::exchanged_bytes];
-    };
-    std::memcpy(slot(lane_), &x, sizeof(T));
-    shared_.fibers.meet(group, operation);
-    T result = x;
-    std::memcpy(&result, slot(lane_ / width * width + source), sizeof(T));
-    return result;
-  }
-  void barrier() const { shared_.fibers.meet(shared_.all, 1); }
-  void* scratch(std::size_t bytes) const {
-    if (bytes > shared_.scratch.size()) throw std::logic_error("more scratch is used than was launched with");
-    return shared_.scratch.data();
-  }
-
- private:
-  SharedByTeam& shared_;
-  int league_, lane_, size_;
+  KOKKOS_FUNCTION int league_rank() const { return league; }
 };
 
-// An execution space of such teams, for impl::fuse_on and impl::launch.
+// An execution space of such teams, for any operator.
 template <int width>
 struct SimulatedSpace {
+  using execution_space = SimulatedSpace;
   using memory_space = Kokkos::HostSpace;
+
+  Order order = Order::forward;
   int lanes = 512;  // that run at the same time, so it pretends
+  Fault fault = {};
   int concurrency() const { return lanes; }
 };
 
@@ -168,22 +140,36 @@ struct SimulatedBackend {
   static constexpr bool is_host = false;
   static constexpr int lanes = width;
 
-  // One team after the other. Scratch holds NaNs at first.
+  // A matrix library that refuses everything, so that kernels of ours run.
+  struct Blas {
+    Blas(SimulatedSpace<width> const&, std::size_t, bool) {}
+    static constexpr bool fuses(ElementType, impl::ProductEpilogue const&) { return false; }
+    bool supports(impl::Product const&) const { return false; }
+    void run(SimulatedSpace<width> const&, impl::Product const&) const {}
+  };
+
+  // One team after the other.
   template <class Kernel>
-  static void launch(SimulatedSpace<width> const&, std::string const&, std::ptrdiff_t league, std::size_t scratch_bytes,
-                     Kernel const& kernel) {
+  static void launch(SimulatedSpace<width> const& space, std::string const&, std::ptrdiff_t league,
+                     std::size_t scratch_bytes, Kernel const& kernel) {
     int threads = Kernel::threads;
     if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
-    SharedByTeam shared;
-    for (std::ptrdiff_t team = 0; team < league; ++team) {
-      shared.groups.assign(threads / width, {.expected = width});
-      shared.all = {.expected = threads};
-      shared.exchanged.assign(2 * threads * SharedByTeam::exchanged_bytes, std::byte(0xff));
-      shared.scratch.assign(scratch_bytes, std::byte(0xff));
-      shared.fibers.run(threads, [&](int lane) { kernel(SimulatedTeam<width>(shared, int(team), lane, threads)); });
+    SharedByTeam shared(threads, width, scratch_bytes, space.fault);
+    for (std::ptrdiff_t i = 0; i < league; ++i) {
+      int const team = int(space.order == Order::forward ? i : league - 1 - i);
+      shared.run(threads, space.order, [&](int lane) { kernel(SimulatedTeam<width>{shared, team, lane, threads}); });
     }
   }
 };
+
+// What work(space) gives, whichever lanes go first.
+template <class Space, class Work>
+auto in_both_orders(Work const& work, Space space = {}) {
+  auto const result = work(space);
+  space.order = Order::backward;
+  CHECK(work(space) == result);
+  return result;
+}
 
 }  // namespace kfuse::test
 
@@ -200,22 +186,22 @@ struct LanesOf<test::SimulatedTeam<width_>> {
   using Team = test::SimulatedTeam<width_>;
 
   KOKKOS_FUNCTION explicit LanesOf(Team const& t) : team(t) {}
-  KOKKOS_FUNCTION int rank() const { return team.team_rank(); }
-  KOKKOS_FUNCTION int size() const { return team.team_size(); }
+  KOKKOS_FUNCTION int rank() const { return team.lane; }
+  KOKKOS_FUNCTION int size() const { return team.size; }
 
   template <class T>
   KOKKOS_FUNCTION T shuffle_xor([[maybe_unused]] T const& x, [[maybe_unused]] int mask) const {
-    KOKKOS_IF_ON_HOST((return team.exchange(x, team.team_rank() % width ^ mask, mask);))
+    KOKKOS_IF_ON_HOST((return team.shared.permute(x, mask, [=](int lane) { return lane ^ mask; });))
     KOKKOS_IF_ON_DEVICE((return x;))
   }
   template <class T>
   KOKKOS_FUNCTION T broadcast([[maybe_unused]] T const& x, [[maybe_unused]] int source) const {
-    KOKKOS_IF_ON_HOST((return team.exchange(x, source, width + source);))
+    KOKKOS_IF_ON_HOST((return team.shared.permute(x, width + source, [=](int) { return source; });))
     KOKKOS_IF_ON_DEVICE((return x;))
   }
-  KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.barrier();)) }
+  KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.shared.barrier();)) }
   KOKKOS_FUNCTION void* scratch([[maybe_unused]] std::size_t bytes) const {
-    KOKKOS_IF_ON_HOST((return team.scratch(bytes);))
+    KOKKOS_IF_ON_HOST((return team.shared.scratch(bytes);))
     KOKKOS_IF_ON_DEVICE((return nullptr;))
   }
 
