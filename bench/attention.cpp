@@ -60,7 +60,7 @@ struct Attention {
                             kfuse::make_tensor(k.data, products, keys, dim), scores,
                             {.alpha = 1 / std::sqrt(double(dim)), .b = kfuse::Transpose::yes});
               kfuse::fuse(on.space, "kfuse::eager::mask",
-                          kfuse::load(by_row) | kfuse::attention_mask(mask, heads) | kfuse::store(by_row));
+                          kfuse::load(by_row) | kfuse::attention_mask(mask, batch, heads) | kfuse::store(by_row));
               kfuse::softmax(on.space, by_row, by_row);
               kfuse::matmul(on.space, on.blas, scores, kfuse::make_tensor(v.data, products, keys, dim),
                             kfuse::make_tensor(out.data, products, rows, dim));

@@ -16,11 +16,13 @@
 #include <kfuse/core/element.hpp>
 #include <kfuse/core/product.hpp>
 #include <kfuse/core/tensor.hpp>
+#include <kfuse/core/workspace.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace kfuse {
@@ -48,6 +50,9 @@ class Blas {
   Blas(Blas&&) = default;
   Blas& operator=(Blas&&) = default;
 
+  // A number no other Blas or Workspace has had: what is recorded with this one holds the address of its memory.
+  std::uint64_t generation() const { return generation_; }
+
   // For operators. Can products of this element type have this epilogue without a launch more?
   static constexpr bool fuses(ElementType element, impl::ProductEpilogue const& epilogue) {
     return Library::fuses(element, epilogue);
@@ -68,6 +73,7 @@ class Blas {
   }
 
   Library library_;
+  std::uint64_t generation_ = impl::next_generation();
 };
 
 namespace impl {

@@ -333,11 +333,10 @@ int group_width(C const& chain, int width) {
 // Can Space reach the memory of all Views that the chain was made of?
 template <class Space, class S>
 constexpr bool reaches() {
-  if constexpr (requires { typename S::memory_space; }) {
-    if constexpr (!std::is_void_v<typename S::memory_space>)
-      return bool(Kokkos::SpaceAccessibility<Space, typename S::memory_space>::accessible);
-  }
-  return true;
+  if constexpr (requires { typename S::memory_space; })
+    return Reaches<Space, typename S::memory_space>::value;
+  else
+    return true;
 }
 
 template <class C>

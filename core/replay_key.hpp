@@ -50,10 +50,15 @@ void append_to_key(ReplayKey& key, T const& t) {
   key.push_back(reinterpret_cast<std::uintptr_t>(data));
   for (int d = 0; d < rank; ++d) key.insert(key.end(), {std::uint64_t(t.extent(d)), std::uint64_t(t.stride(d))});
 }
-// Where a workspace stands as well: what is taken next lies there.
-template <class Space>
-void append_to_key(ReplayKey& key, Workspace<Space> const& workspace) {
-  key.insert(key.end(), {workspace.generation(), std::uint64_t(workspace.used())});
+// What owns memory that operators use, and has a number that no other has: Blas, Workspace. Where a workspace stands as
+// well: what is taken next lies there.
+template <class T>
+requires requires(T const& t) {
+  t.generation();
+}
+void append_to_key(ReplayKey& key, T const& owner) {
+  key.push_back(owner.generation());
+  if constexpr (requires { owner.used(); }) key.push_back(std::uint64_t(owner.used()));
 }
 
 }  // namespace impl

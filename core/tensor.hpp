@@ -109,6 +109,19 @@ struct MemoryOf<T> {
   using type = typename T::memory_space;
 };
 
+// The memory spaces of several Views, and whether Space can reach all of them.
+template <class... Memory>
+struct Memories {};
+template <class... T>
+using MemoriesOf = Memories<typename MemoryOf<T>::type...>;
+
+template <class Space, class Memory>
+struct Reaches : std::bool_constant<bool(Kokkos::SpaceAccessibility<Space, Memory>::accessible)> {};
+template <class Space>
+struct Reaches<Space, void> : std::true_type {};
+template <class Space, class... Memory>
+struct Reaches<Space, Memories<Memory...>> : std::bool_constant<(Reaches<Space, Memory>::value && ...)> {};
+
 template <class A, class B, int rank>
 bool same_shape(Tensor<A, rank> const& a, Tensor<B, rank> const& b) {
   for (int d = 0; d < rank; ++d)

@@ -22,6 +22,14 @@
 
 namespace kfuse {
 
+namespace impl {
+// Never the same number twice.
+inline std::uint64_t next_generation() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+}  // namespace impl
+
 // One block of memory that Space can reach, handed out front to back in pieces aligned to 256 bytes. Pieces taken in a
 // Scope are given back at its end; what has been launched may still use them, so that all work on a Workspace belongs
 // on one instance of Space. Nothing is allocated after construction, so work on a Workspace can be captured.
@@ -34,7 +42,7 @@ class Workspace {
  public:
   static constexpr std::size_t alignment = 256;
 
-  explicit Workspace(std::size_t bytes) : capacity_(bytes), generation_(next_generation()) {
+  explicit Workspace(std::size_t bytes) : capacity_(bytes), generation_(impl::next_generation()) {
     try {
       if (bytes > most) throw std::length_error("beyond any address");
       memory_ = Memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "kfuse::workspace::memory"), bytes + alignment);
@@ -95,12 +103,8 @@ class Workspace {
   static constexpr std::size_t most = std::size_t(1) << 62;
   using Memory = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
 
-  Workspace() : begin_(alignment), capacity_(most), generation_(next_generation()) {}
+  Workspace() : begin_(alignment), capacity_(most), generation_(impl::next_generation()) {}
   static constexpr std::uintptr_t rounded_up(std::uintptr_t n) { return (n + alignment - 1) / alignment * alignment; }
-  static std::uint64_t next_generation() {
-    static std::atomic<std::uint64_t> last = 0;
-    return ++last;
-  }
   static std::size_t bytes_of(char const* name, std::size_t element_bytes,
                               std::initializer_list<std::int64_t> extents) {
     bool possible = true;

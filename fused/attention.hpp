@@ -193,8 +193,10 @@ AttentionMeans attention_means(Space const& space, AttentionTask<Element> const&
 template <class Space, class Element>
 SegmentMixtures<Real<Element>> take_mixtures(Workspace<Space>& workspace, AttentionTask<Element> const& task) {
   SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
-  std::ptrdiff_t const size = task.rows() * task.parts() * mixtures.segments * (mixtures.columns + 2);
-  mixtures.data = workspace.template take<Real<Element>>("attention: segments", size).data;
+  mixtures.data = workspace
+                      .template take<Real<Element>>("attention: segments", task.parts(), task.rows(), mixtures.segments,
+                                                    mixtures.columns + 2)
+                      .data;
   return mixtures;
 }
 

@@ -49,8 +49,8 @@ struct EagerOperations {
   void merge_heads(Tensor<Element const, 4> const& x, Out const& y) const {
     fuse(space, "kfuse::eager::merge_heads", load_heads(x) | store(y));
   }
-  void mask(In const& x, AttentionMask const& mask, int heads, Out const& y) const {
-    fuse(space, "kfuse::eager::mask", load(x) | attention_mask(mask, heads) | store(y));
+  void mask(In const& x, AttentionMask const& mask, int batch, int heads, Out const& y) const {
+    fuse(space, "kfuse::eager::mask", load(x) | attention_mask(mask, batch, heads) | store(y));
   }
   void softmax(In const& x, Out const& y) const {
     fuse(space, "kfuse::eager::softmax", load(x) | kfuse::softmax() | store(y));
@@ -77,7 +77,7 @@ void eager_attention(Space const& space, Blas<Space>& blas, Workspace<Space>& wo
   eager.split_heads(q, q_heads);  // [batch, heads, tokens, d]
   matmul(space, blas, make_tensor(q_heads.data, products, group, head_dim), k, scores,
          {.alpha = 1 / std::sqrt(double(head_dim)), .b = Transpose::yes});  // [batch, heads, tokens, keys]
-  eager.mask(by_row, layer_mask(layer), config.heads, by_row);
+  eager.mask(by_row, layer_mask(layer), batch, config.heads, by_row);
   eager.softmax(by_row, by_row);
   matmul(space, blas, scores, v,
          make_tensor(mixed_heads.data, products, group, head_dim));  // [batch, heads, tokens, d]

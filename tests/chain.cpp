@@ -248,10 +248,50 @@ TEST_CASE("a Tensor is held to what a View is held to") {
 TEST_CASE("scores without queries or heads are no rows to divide by") {
   auto const none = view_of_nans<float>(0, 4), some = view_of_nans<float>(4, 4);
   kfuse::AttentionMask const mask{.queries = 0, .keys = 4};
-  CHECK(refusal(load(none) | kfuse::attention_mask(mask, 2) | store(none)).empty());
+  CHECK(refusal(load(none) | kfuse::attention_mask(mask, 1, 2) | store(none)).empty());
+  CHECK(contains(refusal(load(some) | kfuse::attention_mask(mask, 1, 2) | store(some)),
+                 "attention_mask: the scores must"));
   CHECK(
-      contains(refusal(load(some) | kfuse::attention_mask(mask, 2) | store(some)), "attention_mask: the scores must"));
-  CHECK(contains(refusal(load(some) | kfuse::attention_mask({.queries = 4, .keys = 4}, 0) | store(some)), "one head"));
+      contains(refusal(load(some) | kfuse::attention_mask({.queries = 4, .keys = 4}, 1, 0) | store(some)), "one head"));
+}
+
+// Memory that no execution space of this program reaches.
+struct FarAway {
+  using memory_space = FarAway;
+  using execution_space = Space;
+  using device_type = Kokkos::Device<Space, FarAway>;
+  using size_type = std::size_t;
+  static constexpr char const* name() { return "far away"; }
+};
+
+TEST_CASE("each View that a stage holds must be in memory that the space reaches") {
+  using kfuse::impl::Memories, kfuse::impl::Reaches;
+  using Near = Space::memory_space;
+  static_assert(Reaches<Space, void>::value && Reaches<Space, Near>::value && !Reaches<Space, FarAway>::value);
+  static_assert(Reaches<Space, Memories<Near, void>>::value && !Reaches<Space, Memories<Near, FarAway>>::value);
+  auto const table = view_of_nans<float>(4, 4);
+  auto const places = view_of<int>({0, 1, 2, 3}, 4);
+  using Both = Memories<Near, Near>;
+  static_assert(std::is_same_v<decltype(kfuse::gather(table, places))::memory_space, Both>);
+  static_assert(std::is_same_v<decltype(kfuse::rope(table, places, {}))::memory_space, Both>);
+}
+
+TEST_CASE("a mask of scores is an input: it must not lie in the output, and its bytes count") {
+  auto const scores = view_of_nans<float>(2, 8), y = view_of_nans<float>(2, 8);
+  kfuse::AttentionMask mask{.queries = 2, .keys = 8};
+  mask.visible = reinterpret_cast<std::uint8_t const*>(y.data());
+  mask.visible_stride = 8;
+  auto const chain = load(scores) | kfuse::attention_mask(mask, 1, 1) | store(y);
+  CHECK(contains(refusal(chain), "an output overlaps an input"));
+  CHECK(kfuse::traffic(chain).bytes_read == 2 * 8 * sizeof(float) + 8);
+}
+
+TEST_CASE("a rotation of a negative number of columns is refused") {
+  auto const x = view_of_nans<float>(2, 8), y = view_of_nans<float>(2, 8), table = view_of_nans<float>(2, 8);
+  auto const places = view_of<int>({0, 1}, 2);
+  kfuse::RopeOptions const options{.head_dim = 8, .rotary_dim = -4};
+  CHECK(
+      contains(refusal(load(x) | kfuse::rope(table, places, options) | store(y)), "rotary_dim must be even, positive"));
 }
 
 TEST_CASE("shapes that do not match and chains without a shape are refused by name") {

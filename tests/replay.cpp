@@ -76,7 +76,7 @@ TEST_CASE("positions and lengths are read from device memory at each replay") {
     kfuse::fuse(s, "test::rope",
                 kfuse::load(x) | kfuse::rope(table, positions, {.head_dim = head_dim}) | kfuse::store(rotated));
     kfuse::fuse(s, "test::scores",
-                kfuse::load(scores) | kfuse::attention_mask(mask, 1) | kfuse::softmax() | kfuse::store(weights));
+                kfuse::load(scores) | kfuse::attention_mask(mask, 1, 1) | kfuse::softmax() | kfuse::store(weights));
   };
   Replay replay;
   CHECK(replay.record(work) == has_graphs);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache of graphs: what one graph must not serve, padded rows, and how much is kept.
+#include <kfuse/core/blas.hpp>
 #include <kfuse/core/workspace.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -89,6 +90,9 @@ TEST_CASE("a cache serves other memory, shapes, strides, types and numbers with 
   CHECK(before != replay_key(b));
   a.take<float>("moved on", 1);
   CHECK(before != replay_key(a));
+  kfuse::Blas<Space> const blas{Space()}, other_blas{Space()};
+  CHECK(replay_key(blas) == replay_key(blas));
+  CHECK(replay_key(blas) != replay_key(other_blas));
   CHECK(replay_key(RandomState{1, 2}) != replay_key(RandomState{1, 3}));
 }
 

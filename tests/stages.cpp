@@ -80,7 +80,7 @@ TEST_CASE("attention_mask hides later keys, keys beyond the length and keys that
              y = view_of_nans<float>(rows, keys);
   for (auto const causal : {kfuse::Causal::no, kfuse::Causal::yes}) {
     kfuse::AttentionMask const mask{queries, keys, causal, length.data(), visible.data(), keys};
-    fuse(Space(), "test", load(scores) | kfuse::attention_mask(mask, heads) | store(y));
+    fuse(Space(), "test", load(scores) | kfuse::attention_mask(mask, batch, heads) | store(y));
     auto const values = download(y);
     for (int row = 0; row < rows; ++row)
       for (int k = 0; k < keys; ++k) {
@@ -126,6 +126,10 @@ TEST_CASE("uniform values fill their interval evenly and follow from seed, row a
   for (double const v : values) counts[int(v + 2)] += 8.0 / double(values.size());
   for (double const c : counts) CHECK(c == doctest::Approx(1).epsilon(0.03));
   CHECK(std::vector(values.begin(), values.begin() + columns) == first);
+
+  float const high = std::nextafter(1.0f, 2.0f);  // between 1 and this there is nothing to round to
+  fuse(Space(), "test", kfuse::uniform(rows, columns, 1, high, {.seed = 9}) | store(y));
+  CHECK(download(y) == std::vector<double>(values.size(), 1));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #
 #   setup.sh best      prints the preset for the best device of this machine: cuda, hip or host
 #   setup.sh PRESET    writes build/deps/PRESET.cmake, for `cmake --preset PRESET --toolchain build/deps/PRESET.cmake`
+#   setup.sh device-code   brings compilers for both GPU vendors, for the tests of their code (device-tools.sh)
 #   setup.sh weights   fetches the MiniLM weights of the tests into build/data/minilm
 #   setup.sh matplotlib           prints the Python that has matplotlib
 #   setup.sh install PACKAGE...   installs Debian packages, or names the command that does
@@ -23,6 +24,7 @@ fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 has() { command -v "$1" >/dev/null; }
 
 . "$here/debian-prefix.sh"
+. "$here/device-tools.sh"
 
 install_packages() {
   if [ "$(id -u)" = 0 ] && has apt-get; then
@@ -186,6 +188,7 @@ PYTHON
 
 case ${1:-} in
   best) best_preset ;;
+  device-code) bring_device_tools ;;
   weights) bring_weights ;;
   matplotlib) python_with_matplotlib ;;
   install) install_packages "${@:2}" ;;

@@ -50,8 +50,8 @@ struct Gather {
 namespace impl {
 template <Gathered gathered, TensorLike T, TensorLike I>
 auto gather_stage(T const& table, I const& indices) {
-  return Gather<gathered, ElementOf<T>, typename MemoryOf<T>::type>{tensor<2>(table, "gather: table"),
-                                                                    tensor<1>(indices, "gather: indices")};
+  return Gather<gathered, ElementOf<T>, MemoriesOf<T, I>>{tensor<2>(table, "gather: table"),
+                                                          tensor<1>(indices, "gather: indices")};
 }
 }  // namespace impl
 

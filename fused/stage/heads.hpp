@@ -66,7 +66,8 @@ struct StoreHeads {
     return std::array{s};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(first >= 0 && first + to.extent(1) * to.extent(3) <= shape.columns, where,
+    std::ptrdiff_t const end = first + std::ptrdiff_t(to.extent(1)) * to.extent(3);
+    impl::check(first >= 0 && end <= shape.columns, where,
                 "store_heads: the rows do not have so many heads of head_dim columns");
     impl::check(tokens >= 0 && shape.rows == rows(), where,
                 "store_heads: rows must be [batch * tokens] of the memory's batch");
@@ -95,8 +96,8 @@ struct StoreColumns {
   int granularity() const { return std::gcd(to.extent(1), first); }
   auto writes() const { return std::array{span_of(to)}; }
   void check(std::string_view where, Shape shape) const {
-    impl::check(to.extent(0) == shape.rows && first >= 0 && first + to.extent(1) <= shape.columns, where,
-                "store_columns: the chain's rows do not have these columns");
+    impl::check(to.extent(0) == shape.rows && first >= 0 && std::ptrdiff_t(first) + to.extent(1) <= shape.columns,
+                where, "store_columns: the chain's rows do not have these columns");
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
@@ -120,9 +121,9 @@ auto store_heads(T const& y, int first = 0) {
 // cache: [batch, heads, capacity, head_dim]; positions: int, [batch * tokens].
 template <TensorLike T, TensorLike P>
 auto store_heads(T const& cache, P const& positions, int first, int tokens) {
-  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<4>(cache, "store_heads: cache"), impl::tensor<1>(positions, "store_heads: positions"), first,
-      tokens};
+  return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{impl::tensor<4>(cache, "store_heads: cache"),
+                                                                impl::tensor<1>(positions, "store_heads: positions"),
+                                                                first, tokens};
 }
 
 // y: [rows, n] gets the columns [first, first + n).

@@ -36,12 +36,18 @@ struct MaskScores {
   using stage = ElementStage;
 
   AttentionMask mask;
-  int heads;
+  int batch, heads;
 
+  auto reads() const {
+    Span lengths = span_of(make_tensor(mask.lengths, mask.lengths ? batch : 0));
+    Span visible = span_of(
+        Tensor<std::uint8_t const, 2>{mask.visible, {mask.visible ? batch : 0, mask.keys}, {mask.visible_stride, 1}});
+    lengths.element_bytes = visible.element_bytes = 0;
+    return std::array{lengths, visible};
+  }
   void check(std::string_view where, Shape shape) const {
-    impl::check(heads > 0 && mask.queries >= 0, where, "attention_mask: needs at least one head");
-    std::ptrdiff_t const rows = std::ptrdiff_t(heads) * mask.queries;  // of each sequence
-    impl::check(shape.columns == mask.keys && (rows == 0 ? shape.rows == 0 : shape.rows % rows == 0), where,
+    impl::check(batch >= 0 && heads > 0 && mask.queries >= 0, where, "attention_mask: needs at least one head");
+    impl::check(shape.columns == mask.keys && shape.rows == std::ptrdiff_t(batch) * heads * mask.queries, where,
                 "attention_mask: the scores must be [batch * heads * queries, keys]");
   }
   template <class X>
@@ -59,8 +65,8 @@ template <TensorLike M>
 auto mask(M const& m) {
   return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "mask")};
 }
-inline MaskScores attention_mask(AttentionMask const& mask, int heads) {
-  return {mask, heads};
+inline MaskScores attention_mask(AttentionMask const& mask, int batch, int heads) {
+  return {mask, batch, heads};
 }
 
 }  // namespace kfuse

@@ -92,11 +92,11 @@ template <TensorLike T, TensorLike P>
 auto rope(T const& table, P const& positions, RopeOptions const& options) {
   auto const t = impl::tensor<2>(table, "rope: table");
   auto const p = impl::tensor<1>(positions, "rope: positions");
-  return Rope<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
+  return Rope<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{
       t,
       p,
       options.head_dim,
-      options.rotary_dim > 0 ? options.rotary_dim : options.head_dim,
+      options.rotary_dim != 0 ? options.rotary_dim : options.head_dim,
       options.columns > 0 || options.head_dim <= 0
           ? options.columns
           : std::numeric_limits<int>::max() / options.head_dim * options.head_dim,

@@ -23,7 +23,8 @@ struct Uniform {
     for (int i = 0; i < X::width; ++i) {
       int const column = at.column + i;
       std::uint32_t const word = random_quad(state, at.row, column / 4).at(column % 4);
-      x[i] = low + (high - low) * (float(word >> 8) * 0x1p-24f);  // 24 bits: exact in float
+      float const value = low + (high - low) * (float(word >> 8) * 0x1p-24f);  // 24 bits: exact in float
+      x[i] = value < high ? value : low;                                       // rounding may reach high
     }
   }
 };
