@@ -193,7 +193,8 @@ TEST_CASE("a wrong result is never timed: exit 3, its row says so, and no figure
     CHECK(outcome.code == 3);
     CHECK(contains(outcome.err, "op/add_rmsnorm, " + mode + ": wrong result"));
     CHECK(contains(outcome.out, "failed"));
-    for (auto const& run : program.json("out.json")["runs"]) {
+    auto const results = program.json("out.json");
+    for (auto const& run : results["runs"]) {
       CHECK(run["median_seconds"].is_null());
       CHECK(run["fraction_of_copy"].is_null());
       CHECK(run["error"].is_string() == (run["mode"] == mode));
