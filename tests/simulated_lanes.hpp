@@ -27,8 +27,8 @@
 
 namespace kfuse::test {
 
-// A fault to plant in a kernel: nobody comes to barrier number `number` of a team, or, in shuffle number `number` of a
-// lane group, each lane gets what its neighbour should.
+// A fault to plant in a kernel: nobody comes to barrier number `number` of a team, or shuffle number `number` of a lane
+// group gives each lane its own value.
 struct Fault {
   enum Kind { none, missing_barrier, wrong_lane } kind = none;
   int number = 0;
@@ -85,7 +85,7 @@ class SharedByTeam {
     return together(own, operation, [&](std::vector<Registers>& all) {
       auto const before = all;
       for (int i = 0; i < width; ++i) {
-        int const from = wrong ? source(i ^ 1) : source(i);
+        int const from = wrong ? i : source(i);
         if (from < 0 || from >= width) throw std::logic_error("a value is taken from a lane beyond the group");
         all[i] = before[from];
       }
