@@ -3,8 +3,9 @@
 //   Fragment<Element>   products in registers
 //   AsyncCopy           copies to team memory: start(to, from, exists), wait()
 //   is_hardware         is it faster than plain loops?
-//   lane_groups         that attention has in a team, and
-//   tile_keys           the keys it takes at once: so that its tiles fit in team memory
+//   lane_groups         that attention has in a team,
+//   row_blocks          the fragments of rows that each of them has, and
+//   tile_keys           the keys that they take at once: so that all of it fits in registers and team memory
 #ifndef KFUSE_BACKENDS_FRAGMENT_HPP
 #define KFUSE_BACKENDS_FRAGMENT_HPP
 
@@ -14,6 +15,8 @@
 #include <type_traits>
 #if defined(KOKKOS_ENABLE_CUDA)
 #include <kfuse/backends/cuda/fragment.hpp>
+#elif defined(KOKKOS_ENABLE_HIP)
+#include <kfuse/backends/hip/fragment.hpp>
 #endif
 
 namespace kfuse::impl {
@@ -28,6 +31,11 @@ struct MatrixUnitOf {
 template <>
 struct MatrixUnitOf<Kokkos::Cuda> {
   using type = cuda::MatrixUnit<>;
+};
+#elif defined(KOKKOS_ENABLE_HIP)
+template <>
+struct MatrixUnitOf<Kokkos::HIP> {
+  using type = hip::MatrixUnit;
 };
 #endif
 template <class Space>

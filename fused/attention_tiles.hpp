@@ -39,7 +39,7 @@ struct AttentionTilesKernel {
   using Sums = typename Fragment::Sums;
   static_assert(IsFragment<Fragment>);
 
-  static constexpr int blocks = 2;  // of rows in a lane group: what is loaded of k and v serves all of them
+  static constexpr int blocks = Unit::row_blocks;  // of a lane group: what is loaded of k and v serves all of them
   static constexpr int block_rows = Fragment::rows, tile_rows = lane_groups * blocks * block_rows;
   static constexpr int depth_steps = dims / Fragment::depth, key_steps = tile_keys / Fragment::columns;
   static constexpr int own_rows = Fragment::own_rows;

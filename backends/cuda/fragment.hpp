@@ -157,7 +157,7 @@ struct Fragment {
 template <class Instructions = MatrixInstructions, class Copy = cuda::AsyncCopy>
 struct MatrixUnit {
   static constexpr bool is_hardware = true;
-  static constexpr int lane_groups = 4, tile_keys = 64;
+  static constexpr int lane_groups = 4, row_blocks = 2, tile_keys = 64;
   template <class Element>
   using Fragment = cuda::Fragment<Element, Instructions>;
   using AsyncCopy = Copy;

@@ -3,6 +3,7 @@
 #define KFUSE_BACKENDS_HIP_BACKEND_HPP
 
 #include <kfuse/backends/hip/arithmetic.hpp>
+#include <kfuse/backends/hip/chip.hpp>
 #include <kfuse/backends/hip/device.hpp>
 #include <kfuse/backends/hip/graph.hpp>
 #include <kfuse/backends/hip/lanes.hpp>
@@ -17,7 +18,7 @@ class Blas;  // blas.hpp
 struct Backend {
   using Space = Kokkos::HIP;
   static constexpr bool is_host = false;
-  static constexpr int lanes = wave;
+  static constexpr int lanes = chip.wave;
   using Device = hip::Device;
   using Timer = hip::Timer;
   using Graph = hip::Graph;

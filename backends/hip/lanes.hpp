@@ -4,24 +4,18 @@
 #ifndef KFUSE_BACKENDS_HIP_LANES_HPP
 #define KFUSE_BACKENDS_HIP_LANES_HPP
 
+#include <kfuse/backends/hip/chip.hpp>
+
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
 
 namespace kfuse::hip {
 
-// What Kokkos is built for, so that the host and all device passes agree.
-#if defined(KOKKOS_ARCH_AMD_GFX1030) || defined(KOKKOS_ARCH_AMD_GFX1100) || defined(KOKKOS_ARCH_AMD_GFX1103) || \
-    defined(KOKKOS_ARCH_AMD_GFX1201)
-constexpr int wave = 32;
-#else
-constexpr int wave = 64;
-#endif
-
 template <class Team>
 class Lanes {
  public:
-  static constexpr int width = wave;
+  static constexpr int width = chip.wave;
 
   KOKKOS_FUNCTION explicit Lanes(Team const& team) : team_(team) {}
 

@@ -2,6 +2,8 @@
 #ifndef KFUSE_BACKENDS_HIP_LAUNCH_HPP
 #define KFUSE_BACKENDS_HIP_LAUNCH_HPP
 
+#include <kfuse/backends/hip/chip.hpp>
+
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
@@ -10,11 +12,21 @@
 
 namespace kfuse::hip {
 
-// Waves that a SIMD unit can hold at once if each thread takes at most twice `registers` of the 512 there are for each
-// of its lanes: addresses and masks take more here than on NVIDIA GPUs, and waves are twice as wide. HIP's launch
-// bounds count waves, where CUDA's count teams.
+// Waves that a SIMD unit can hold at once if each thread takes at most twice `registers`, since addresses and masks
+// take more here than on NVIDIA GPUs, but no more than the 256 that instructions reach; what CDNA has beyond them is
+// reached by moves alone. HIP's launch bounds count waves, where CUDA's count teams.
 constexpr int resident_waves(int registers) {
-  return std::clamp(512 / (2 * registers), 1, 8);
+  return std::clamp(chip.registers / std::min(2 * registers, 256), 1, chip.waves);
+}
+
+// Is there team memory for what the kernel says, by a constant, that it needs, and for what Kokkos keeps beside it? All
+// these chips give a team 64 KiB.
+template <class Kernel>
+constexpr bool fits_in_team_memory() {
+  if constexpr (requires { Kernel::scratch_bytes; })
+    return Kernel::scratch_bytes + 16 + sizeof(double) * (Kernel::threads + 2) <= 64 * 1024;
+  else
+    return true;
 }
 
 // Runs `kernel` once for each of `league` teams of Kernel::threads threads, or kernel.team_size where that is known at
@@ -23,6 +35,7 @@ constexpr int resident_waves(int registers) {
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
+  static_assert(fits_in_team_memory<Kernel>(), "a team of this GPU has 64 KiB of memory; choose smaller tiles");
   using Bounds = Kokkos::LaunchBounds<Kernel::threads, resident_waves(Kernel::registers)>;
   int threads = Kernel::threads;
   if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;

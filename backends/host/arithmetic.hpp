@@ -49,8 +49,8 @@ KOKKOS_FUNCTION constexpr float widen_bits(std::uint32_t bits) {
 
 KOKKOS_INLINE_FUNCTION std::uint16_t bf16_bits(float x) {
   auto const u = Kokkos::bit_cast<std::uint32_t>(x);
-  if (x != x) return std::uint16_t((u >> 16) | 0x40);
-  return std::uint16_t((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+  std::uint32_t const rounded = u + 0x7fff + ((u >> 16) & 1), quiet_nan = u | 0x400000;
+  return std::uint16_t((x == x ? rounded : quiet_nan) >> 16);  // a choice of numbers, not of ways
 }
 KOKKOS_INLINE_FUNCTION std::uint16_t fp16_bits(float x) {
   return std::uint16_t(narrow_bits<5, 10>(x, 0x7bff, 0x7c00, 0x7e00));

@@ -78,7 +78,7 @@ struct Fragment {
 // What kernels over tiles are built from.
 struct MatrixUnit {
   static constexpr bool is_hardware = false;
-  static constexpr int lane_groups = 1, tile_keys = 16;
+  static constexpr int lane_groups = 1, row_blocks = 2, tile_keys = 16;
   template <class Element>
   using Fragment = host::Fragment<Element>;
   using AsyncCopy = host::AsyncCopy;
