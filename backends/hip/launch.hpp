@@ -12,11 +12,10 @@
 
 namespace kfuse::hip {
 
-// Waves that a SIMD unit can hold at once if each thread takes at most twice `registers`, since addresses and masks
-// take more here than on NVIDIA GPUs, but no more than the 256 that instructions reach; what CDNA has beyond them is
-// reached by moves alone. HIP's launch bounds count waves, where CUDA's count teams.
+// Waves that a SIMD unit can hold at once if each thread takes at most twice `registers`: addresses and masks take more
+// here than on NVIDIA GPUs. HIP's launch bounds count waves, where CUDA's count teams.
 constexpr int resident_waves(int registers) {
-  return std::clamp(chip.registers / std::min(2 * registers, 256), 1, chip.waves);
+  return std::clamp(chip.registers / (2 * registers), 1, chip.waves);
 }
 
 // Is there team memory for what the kernel says, by a constant, that it needs, and for what Kokkos keeps beside it? All
