@@ -66,8 +66,7 @@ weights:
 
 sources = $(shell git ls-files '*.hpp' '*.cpp')
 format format-check:
-	@command -v clang-format-14 >/dev/null || $(setup) install clang-format-14
-	@clang-format-14 $(if $(filter format,$@),-i,--dry-run --Werror) $(sources)
+	@tool=$$($(setup) clang-format) && $$tool $(if $(filter format,$@),-i,--dry-run --Werror) $(sources)
 
 clean:
 	rm -rf build

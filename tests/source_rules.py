@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""source_rules.py ROOT: what keeps one source fit for all vendors, checked in the sources themselves.
+
+Outside backends/:
+  vendor    nothing names a vendor's language, built-in or chip, and no #if asks for one
+  width     nothing knows how many lanes a group has: lane numbers meet no 31, 32, 63 or 64
+  kernel    every kernel is a struct with the bounds `threads` and `registers`, started by impl::launch alone
+  atomic    no atomics: sums are taken in a fixed order
+  if        what backends/ has for one vendor is guarded by that vendor's macro
+Comments and string literals may say what they like. One line per finding; the exit status is 1 if there is any."""
+import pathlib
+import re
+import sys
+
+VENDOR = re.compile(
+    r"\b(cuda\w*|hip[A-Z_]\w*|hip|sycl|nvcc|__shfl\w*|__syncthreads|__syncwarp|__global__|__device__|__shared__"
+    r"|(thread|block)Idx|(block|grid)Dim|warpSize|warp|wavefront|__CUDA\w*|__HIP\w*|__gfx\w+|__builtin_amdgcn\w*"
+    r"|KOKKOS_ENABLE_(CUDA|HIP|SYCL)\w*|KOKKOS_ARCH_\w+|asm)\b"
+    r"|(?<![a-z\d])(sm_?\d\d|gfx\d\w|volta|turing|ampere|hopper|blackwell|[cr]dna|[agv]100|h[12]00|mi[123]\d\d)",
+    re.IGNORECASE)
+LANES = r"(?:\brank\(\)|\b\w*(?:lane|width|warp|wave)\w*)"
+NUMBERS = r"\b(?:31|32|63|64|0x1f|0x20|0x3f|0x40)u?\b"
+OPERATOR = r"\s*(?:[-+*/%&|^<>=!]=?|<<|>>)\s*"
+WIDTH = re.compile(rf"{LANES}{OPERATOR}{NUMBERS}|{NUMBERS}{OPERATOR}(?:[\w.]|::|->)*{LANES}"
+                   rf"|\b(?:shuffle\w*|broadcast)\([^;{{}}]*{NUMBERS}\s*\)")
+LAUNCHES = re.compile(r"\b(parallel_(for|reduce|scan)|KOKKOS_(CLASS_)?LAMBDA|TeamPolicy|RangePolicy|MDRangePolicy)\b")
+KERNEL = re.compile(r"\bstruct\s+(\w*Kernel)\s*\{")
+
+
+def code_of(text):
+    """The text without comments and the insides of literals; line numbers stay."""
+    token = re.compile(r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
+
+    def blank(match):
+        found = match.group()
+        return ('""' if found[0] in "\"R" else "' '" if found[0] == "'" else "") + "\n" * found.count("\n")
+
+    return token.sub(blank, text)
+
+
+def body(code, start):
+    """The text between the braces that open at `start`."""
+    depth = 0
+    for end in range(start, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        if depth == 0:
+            return code[start:end]
+    return code[start:]
+
+
+def line_of(code, position):
+    return code.count("\n", 0, position) + 1
+
+
+def vendor(code):
+    for match in VENDOR.finditer(code):
+        yield line_of(code, match.start()), f"names '{match.group()}', which only backends/ may"
+
+
+def width(code):
+    for match in WIDTH.finditer(code):
+        yield line_of(code, match.start()), f"'{match.group()}': ask the lanes for their width"
+
+
+def kernel(code):
+    for match in KERNEL.finditer(code):
+        own = body(code, match.end() - 1)
+        for bound in ("threads", "registers"):
+            if not re.search(rf"\bstatic constexpr int [^;]*\b{bound}\b", own):
+                yield line_of(code, match.start()), f"{match.group(1)} does not state its launch bound '{bound}'"
+    for match in LAUNCHES.finditer(code):
+        yield line_of(code, match.start()), f"'{match.group()}': kernels are structs, started by impl::launch"
+
+
+def atomic(code):
+    for match in re.finditer(r"\batomic_(?!fence)\w+|\bAtomic\b", code):
+        yield line_of(code, match.start()), f"'{match.group()}': sums are taken in a fixed order"
+
+
+def guards(code, macro):
+    """Vendor built-ins that stand outside of an #if on that vendor's macro (one that `macro` matches)."""
+    builtin = re.compile(r"\basm\b|__cvta\w*|__builtin_amdgcn\w*|__shfl\w*|\bwarpSize\b")
+    open_conditions = []
+    for number, line in enumerate(code.splitlines(), 1):
+        directive = re.match(r"\s*#\s*(if\w*|elif|else|endif)\b(.*)", line)
+        if directive:
+            if directive.group(1) in ("elif", "else", "endif"):
+                open_conditions.pop()
+            if directive.group(1) != "endif":
+                open_conditions.append(directive.group(2))
+        elif (found := builtin.search(line)) and not any(re.match(rf"[^!]*({macro})", c) for c in open_conditions):
+            yield number, f"'{found.group()}' is outside of #if defined({macro})"
+
+
+def findings(root):
+    """(file, line, rule, message) of everything in the sources under `root` that breaks a rule."""
+    root = pathlib.Path(root)
+    everywhere, kernels = (vendor, width), (kernel, atomic)
+    rules = {"core": everywhere + kernels, "fused": everywhere + kernels, "models": everywhere + kernels,
+             "bench": everywhere}
+    for folder, checks in rules.items():
+        for path in sorted((root / folder).rglob("*.[hc]pp")):
+            code = code_of(path.read_text())
+            for check in checks:
+                for line, message in check(code):
+                    yield path.relative_to(root), line, check.__name__, message
+    for folder, macro in (("cuda", "__CUDA_ARCH__"), ("hip", "__HIP_DEVICE_COMPILE__|__gfx|__has_builtin")):
+        for path in sorted((root / "backends" / folder).rglob("*.hpp")):
+            for line, message in guards(code_of(path.read_text()), macro):
+                yield path.relative_to(root), line, "if", message
+
+
+if __name__ == "__main__":
+    broken = 0
+    for path, line, rule, message in findings(sys.argv[1]):
+        print(f"{path}:{line}: [{rule}] {message}")
+        broken += 1
+    if broken == 0:
+        print("one source for all vendors: nothing found")
+    sys.exit(broken > 0)

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of source_rules.py finds what it is for, and leaves alone what is right."""
+import pathlib
+import tempfile
+import unittest
+
+import source_rules
+
+GOOD_KERNEL = """
+struct CopyKernel {
+  static constexpr int threads = 128, registers = 32;
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {}
+};
+"""
+
+
+def found(name, text):
+    """The rules that a tree of this one file breaks."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, name)
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        return {rule for _, _, rule, _ in source_rules.findings(folder)}
+
+
+class SourceRules(unittest.TestCase):
+    def test_vendor(self):
+        for line in ("#if defined(KOKKOS_ENABLE_CUDA)", "#ifdef __HIP_DEVICE_COMPILE__", "cudaStream_t stream;",
+                     "hipStream_t stream;", "int i = threadIdx.x;", "#if defined(KOKKOS_ARCH_HOPPER90)",
+                     "auto const name = is_h100();", 'asm volatile("nop;");', "__syncthreads();", "cuda::Lanes lanes;",
+                     "float y = __shfl_xor(x, 1);", "constexpr int warp = 8;", "if (chip == gfx942) return;"):
+            self.assertEqual(found("fused/x.hpp", line), {"vendor"}, line)
+            self.assertEqual(found("backends/host/x.hpp", line), set(), line)
+        for line in ("// on CUDA and HIP, warps", '"cuda, hip or host"', "int ship = which;", "/* asm */ int x;",
+                     "auto const relationship = 1;"):
+            self.assertEqual(found("core/x.hpp", line), set(), line)
+
+    def test_width(self):
+        for line in ("int g = lanes.rank() / 32;", "bool first = lane % 64 == 0;", "constexpr int width = 32;",
+                     "x = lanes.shuffle_xor(x, 32);", "y = lanes.broadcast(f(x), 31);", "int left = 64 - lanes.rank();",
+                     "constexpr int lanes_of_group = 32;", "if (team.lanes_in_use > 63) return;"):
+            self.assertEqual(found("fused/x.hpp", line), {"width"}, line)
+        for line in ("int g = lanes.rank() / Lanes::width;", "constexpr int threads = 64;", "Tile<Element, 64> tile;",
+                     "constexpr int columns = 32;", "x = lanes.shuffle_xor(x, 1);"):
+            self.assertEqual(found("fused/x.hpp", line), set(), line)
+
+    def test_kernel(self):
+        self.assertEqual(found("core/x.hpp", GOOD_KERNEL), set())
+        for bound in ("threads = 128, ", ", registers = 32"):
+            self.assertEqual(found("core/x.hpp", GOOD_KERNEL.replace(bound, "")), {"kernel"}, bound)
+        for line in ('Kokkos::parallel_for("x", policy, kernel);', "Kokkos::TeamPolicy<Space> policy(1, 1);",
+                     "auto f = KOKKOS_LAMBDA(int i) {};"):
+            self.assertEqual(found("models/x.hpp", line), {"kernel"}, line)
+
+    def test_atomic(self):
+        self.assertEqual(found("fused/x.hpp", "Kokkos::atomic_add(&sum, x);"), {"atomic"})
+        self.assertEqual(found("core/x.hpp", "Memory<Kokkos::Atomic> m;"), {"atomic"})
+        self.assertEqual(found("core/x.hpp", "std::atomic<int> last;"), set())
+
+    def test_if(self):
+        code = '#if defined(__CUDA_ARCH__)\n  asm volatile("nop;");\n#else\n  return 0;\n#endif\n'
+        self.assertEqual(found("backends/cuda/x.hpp", code), set())
+        removed = code.replace("#if defined(__CUDA_ARCH__)\n", "").replace("#else\n", "").replace("#endif\n", "")
+        self.assertEqual(found("backends/cuda/x.hpp", removed), {"if"})
+        self.assertEqual(found("backends/cuda/x.hpp", code.replace("defined", "!defined")), {"if"})
+        amd = "#if defined(__HIP_DEVICE_COMPILE__)\n  return __shfl_xor(x, 1);\n#endif\n"
+        self.assertEqual(found("backends/hip/x.hpp", amd), set())
+        self.assertEqual(found("backends/hip/x.hpp", "return __shfl_xor(x, 1);"), {"if"})
+
+
+if __name__ == "__main__":
+    unittest.main()
