@@ -14,6 +14,7 @@
 
 #include <type_traits>
 #if defined(KOKKOS_ENABLE_CUDA)
+#include <kfuse/backends/cuda/chip.hpp>
 #include <kfuse/backends/cuda/fragment.hpp>
 #elif defined(KOKKOS_ENABLE_HIP)
 #include <kfuse/backends/hip/fragment.hpp>
@@ -26,11 +27,10 @@ template <class Space>
 struct MatrixUnitOf {
   using type = std::conditional_t<Backend<Space>::is_host, host::MatrixUnit, void>;
 };
-#if defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_MAXWELL) && !defined(KOKKOS_ARCH_PASCAL) && \
-    !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
+#if defined(KOKKOS_ENABLE_CUDA)
 template <>
 struct MatrixUnitOf<Kokkos::Cuda> {
-  using type = cuda::MatrixUnit<>;
+  using type = std::conditional_t<cuda::chip.matrix_cores, cuda::MatrixUnit<>, void>;
 };
 #elif defined(KOKKOS_ENABLE_HIP)
 template <>

@@ -2,6 +2,7 @@
 #ifndef KFUSE_BACKENDS_CUDA_LAUNCH_HPP
 #define KFUSE_BACKENDS_CUDA_LAUNCH_HPP
 
+#include <kfuse/backends/cuda/chip.hpp>
 #include <kfuse/core/check.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -12,10 +13,9 @@
 
 namespace kfuse::cuda {
 
-// Teams that fit on a multiprocessor at once if each thread takes at most `registers` of its 65536 registers. It holds
-// 2048 threads and 32 teams at the most.
+// Teams that fit on a multiprocessor at once if each thread takes at most `registers` of its 65536 registers.
 constexpr int resident_teams(int threads, int registers) {
-  return std::max(1, std::min({65536 / (registers * threads), 2048 / threads, 32}));
+  return std::max(1, std::min({65536 / (registers * threads), chip.threads / threads, chip.teams}));
 }
 
 // Does a kernel say, by a constant, that its team needs more memory than every Kokkos gives? (Up to 5.1 none gives
@@ -28,13 +28,12 @@ constexpr bool is_large() {
     return false;
 }
 
-// Teams that Kokkos shall keep on a multiprocessor: it refuses to launch if their memory, of which there are 100 KiB at
-// least, does not allow for so many.
+// Teams that Kokkos shall keep on a multiprocessor: it refuses to launch if their memory does not allow for so many.
 template <class Kernel>
 constexpr int kokkos_teams() {
   int const teams = resident_teams(Kernel::threads, Kernel::registers);
   if constexpr (requires { Kernel::scratch_bytes; })
-    return std::clamp(int(100 * 1024 / Kernel::scratch_bytes), 1, teams);
+    return std::clamp(int(chip.team_memory / Kernel::scratch_bytes), 1, teams);
   else
     return teams;
 }
