@@ -89,7 +89,7 @@ struct AttentionRowsKernel {
 
     KOKKOS_FUNCTION Real operator[](int i) const {
       if constexpr (sizeof(Element) == 8) {
-        return Kokkos::bit_cast<double>(std::uint64_t(word[2 * i + 1]) << 32 | word[2 * i]);
+        return Kokkos::bit_cast<double>(std::uint64_t(word[i + i + 1]) << 32 | word[i + i]);
       } else if constexpr (sizeof(Element) == 4) {
         return Kokkos::bit_cast<float>(word[i]);
       } else {

@@ -45,7 +45,7 @@ struct AttentionTilesKernel {
   static constexpr int own_rows = Fragment::own_rows;
   static constexpr int threads = lane_groups * Fragment::lanes, registers = 255;
   static constexpr std::size_t q_bytes = tile_rows * Memory::pitch, step_bytes = tile_keys * Memory::pitch;
-  static constexpr std::size_t mask_bytes = 2 * tile_keys * sizeof(float);
+  static constexpr std::size_t mask_bytes = sizeof(float) * 2 * tile_keys;
   static constexpr std::size_t scratch_bytes = Memory::pitch + q_bytes + 4 * step_bytes + mask_bytes;
 
   AttentionTask<Element> task;
@@ -58,10 +58,10 @@ struct AttentionTilesKernel {
     Fragment const fragment(lanes.rank());
     Place const at = place(team.league_rank());
     Memory const q_tile{aligned(lanes.scratch(scratch_bytes))};
-    auto const k_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + 2 * turn * step_bytes)}; };
-    auto const v_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + (2 * turn + 1) * step_bytes)}; };
+    auto const k_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + step_bytes * 2 * turn)}; };
+    auto const v_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + step_bytes * (2 * turn + 1))}; };
     auto const shown = [&](int turn) {
-      return reinterpret_cast<float*>(q_tile.data + (q_bytes + 4 * step_bytes)) + turn * tile_keys;
+      return reinterpret_cast<float*>(q_tile.data + (q_bytes + 4 * step_bytes) + sizeof(float) * tile_keys * turn);
     };
     int const group_row = lanes.rank() / Fragment::lanes * blocks * block_rows;  // this lane group's first in the tile
     Memory const q_rows{q_tile.data + group_row * Memory::pitch};

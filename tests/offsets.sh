@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# offsets.sh BUILD SOURCE: no product of ints becomes an offset or a size (past 2^31 elements it would have overflowed).
+# The layers use all operators. Then a planted product must be found, so that the check is known to look.
+set -euo pipefail
+build=$1 source=$2
+tidy=$("$source/core/cmake/setup.sh" clang-tidy) || exit 77  # there is none, and none comes
+
+look() {  # look FILE: clang-tidy's findings in kfuse and FILE
+  "$tidy" -p "$build" --quiet --checks=-*,bugprone-implicit-widening-of-multiplication-result \
+    --header-filter='/(core|fused|models|backends)/' --extra-arg=-Wno-unknown-warning-option "$@" 2>/dev/null
+}
+
+planted=$(mktemp -d)
+trap 'rm -rf "$planted"' EXIT
+echo 'float at(float const* x, int row, int columns) { return x[row * columns]; }' > "$planted/planted.cpp"
+if ! look "$planted/planted.cpp" -- | grep -q widening; then
+  echo "the check does not find a planted product"
+  exit 1
+fi
+
+found=$(look "$source/models/fused_layer.cpp"; look "$source/models/eager_layer.cpp")
+if grep -E 'warning|error' <<< "$found"; then exit 1; fi
+echo "no product of ints becomes an offset"
