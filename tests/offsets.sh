@@ -19,6 +19,8 @@ if ! look "$planted/planted.cpp" -- | grep -q widening; then
   exit 1
 fi
 
-found=$(look "$source/models/fused_layer.cpp"; look "$source/models/eager_layer.cpp")
-if grep -E 'warning|error' <<< "$found"; then exit 1; fi
+for file in "$source"/models/{fused,eager}_layer.cpp; do
+  found=$(look "$file") || { echo "$found"; exit 1; }
+  if grep -E 'warning|error' <<< "$found"; then exit 1; fi
+done
 echo "no product of ints becomes an offset"
