@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row operators that reduce nothing, and operators with shapes of their own, on lane groups of 32 and of 64.
+#include "operator_lanes.hpp"
+
+#include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/embedding.hpp>
+#include <kfuse/fused/geglu.hpp>
+#include <kfuse/fused/linear.hpp>
+#include <kfuse/fused/matmul.hpp>
+#include <kfuse/fused/rope_qkv.hpp>
+#include <kfuse/fused/swiglu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using kfuse::bf16;
+using kfuse::Tensor;
+using kfuse::impl::as_batch;
+using namespace kfuse::test;
+
+// Each line is an operator. `a` makes its arguments.
+TEST_CASE_TEMPLATE("row operators that reduce nothing are right on lanes", On, On<32, float>, On<64, bf16>,
+                   On<64, double>) {
+  using namespace kfuse;
+  std::vector<int> const widths{1, 33, 64, 1000, 8200};
+  auto const is_right = [&](char const* name, auto const& run) { check<On>(name, widths, run); };
+  is_right("bias_activation",
+           [](auto& a) { bias_activation(a.space, a.in('x'), a.weight('b'), a.out('y'), Activation::gelu_tanh); });
+  is_right("swiglu", [](auto& a) { swiglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
+  is_right("swiglu of two", [](auto& a) { swiglu(a.space, a.in('g'), a.in('u'), a.out('y')); });
+  is_right("geglu", [](auto& a) { geglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
+  is_right("embedding", [](auto& a) {
+    embedding(a.space, a.table('t', 50, a.columns), a.indices('i', 50), a.table('u', 9, a.columns), a.indices('j', 9),
+              a.out('y'));
+  });
+}
+
+// Heads of Q, K and V, a sequence to each row, and a cache of five places.
+template <class A, class Element = typename A::Element>
+Tensor<Element, 4> cache(A& a, char name, int heads, int head_dim) {
+  auto const t = a.out(name, heads * 5 * head_dim);
+  return {t.data, {a.rows, heads, 5, head_dim}, {t.stride(0), 5 * head_dim, head_dim, 1}};
+}
+TEST_CASE_TEMPLATE("operators with shapes of their own are right on lanes", On, On<32, float>, On<64, bf16>,
+                   On<64, double>) {
+  using namespace kfuse;
+  check<On>("rope_qkv", {4, 20, 32}, [](auto& a) {
+    int const dim = 2 * a.columns;
+    rope_qkv(a.space, a.in('x', 8 * dim), a.table('t', 5, dim), a.indices('p', 5), a.out('q', 4 * dim),
+             cache(a, 'k', 2, dim), cache(a, 'v', 2, dim));
+  });
+  check<On>("matmul", {1, 33, 130}, [](auto& a) {
+    Blas<std::remove_const_t<decltype(a.space)>> blas(a.space);
+    matmul(a.space, blas, as_batch(a.in('a', 70)), as_batch(a.table('b', 70, a.columns)), as_batch(a.out('c')));
+  });
+  check<On>("linear", {1, 33, 130}, [](auto& a) {
+    Blas<std::remove_const_t<decltype(a.space)>> blas(a.space);
+    linear(a.space, blas, a.in('x', 70), a.table('w', a.columns, 70), a.out('y'),
+           {.bias = a.weight('b'), .residual = a.in('r'), .activation = Activation::silu});
+  });
+}
+
+}  // namespace

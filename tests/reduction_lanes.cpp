@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row operators that reduce, on lane groups of 32 and of 64.
+#include <kfuse/fused/add_layernorm.hpp>
+#include <kfuse/fused/add_rmsnorm.hpp>
+#include <kfuse/fused/softmax.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "operator_lanes.hpp"
+
+namespace {
+
+using kfuse::bf16;
+using namespace kfuse::test;
+
+// Each line is an operator. `a` makes its arguments.
+TEST_CASE_TEMPLATE("row operators that reduce are right on lanes", On, On<32, float>, On<64, bf16>) {
+  using namespace kfuse;
+  // Parts of a lane group to a row, whole groups, teams, passes; rows that allow wide access and rows that do not.
+  std::vector<int> const widths{1, 33, 56, 512, 1000, 4096, sizeof(typename On::Element) == 2 ? 33000 : 17000};
+  auto const is_right = [&](char const* name, auto const& run) { check<On>(name, widths, run); };
+  is_right("rmsnorm", [](auto& a) { rmsnorm(a.space, a.in('x'), a.weight('w'), a.out('y'), {}, a.workspace); });
+  is_right("add_rmsnorm", [](auto& a) {
+    add_rmsnorm(a.space, a.in('x'), a.in('r'), a.weight('w'), a.out('s'), a.out('y'), {}, a.workspace);
+  });
+  is_right("layernorm",
+           [](auto& a) { layernorm(a.space, a.in('x'), a.weight('w'), a.weight('b'), a.out('y'), {}, a.workspace); });
+  is_right("add_layernorm", [](auto& a) {
+    add_layernorm(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('s'), a.out('y'), {}, a.workspace);
+  });
+  is_right("softmax", [](auto& a) { softmax(a.space, a.in('x'), a.out('y'), {}, a.workspace); });
+  is_right("softmax, masked", [](auto& a) { softmax(a.space, a.in('x'), a.mask('m'), a.out('y'), {}, a.workspace); });
+}
+
+}  // namespace
