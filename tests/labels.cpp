@@ -45,9 +45,13 @@ struct Memory {
   static constexpr int size = 1 << 18;
   Kokkos::View<float*, Space> in{"in", size}, out{"out", size};
   Kokkos::View<int*, Space> indices{"indices", rows};
+  Kokkos::View<std::uint8_t**, Kokkos::LayoutRight, Space> visible{"visible", rows, columns};
+  Kokkos::View<kfuse::bf16****, Kokkos::LayoutRight, Space> narrow{"narrow", 1, 2, 32, 64};
 
   Memory() {
     upload(in, random_values<float>(size, 1));
+    upload(visible, std::vector<double>(rows * columns, 1));
+    upload(narrow, random_values<kfuse::bf16>(narrow.size(), 2));
     upload(indices, {2, 0, 3, 1});
   }
   template <class... Extent>
@@ -93,6 +97,8 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
   auto const attended = m.result(0, 1, 2, 1, head_dim);
   auto const blas = std::make_shared<kfuse::Blas<Space>>(space);
   auto const workspace = std::make_shared<kfuse::Workspace<Space>>(1 << 20);
+  auto const narrow_out =  // for many queries in 16 bits: matrix instructions where there are some
+      make_tensor(reinterpret_cast<kfuse::bf16*>(m.out.data()), 1, 2, 32, 64);
   kfuse::LinearOptions<float> const epilogue{.bias = bias, .residual = r, .activation = kfuse::Activation::silu};
 
   return {
@@ -111,6 +117,7 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
        [=](Space const& s) { kfuse::add_layernorm(s, x, r, weight, bias, sum, y); }},
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, y); }},
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, long_x, long_y, {}, *workspace); }},
+      {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, m.visible, y); }},
       {"kfuse::swiglu", By::own_kernels, [=](Space const& s) { kfuse::swiglu(s, both, y); }},
       {"kfuse::geglu", By::own_kernels, [=](Space const& s) { kfuse::geglu(s, both, y); }},
       {"kfuse::bias_activation", By::own_kernels,
@@ -121,6 +128,8 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
        [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); }},
       {"kfuse::attention", By::own_kernels,
        [=](Space const& s) { kfuse::attention(s, queries, keys, values, attended, {}, *workspace); }},
+      {"kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, m.narrow, m.narrow, m.narrow, narrow_out); }},
       {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y); }},
       {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y, epilogue); }},
       {"kfuse::matmul", By::library, [=](Space const& s) { kfuse::matmul(s, *blas, batch_a, batch_b, batch_c); }},
