@@ -34,10 +34,15 @@ endforeach()
 
 build_and_run(${work}/found -DCMAKE_PREFIX_PATH=${prefix})
 
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/too_new --fresh ${options}
-  -DCMAKE_PREFIX_PATH=${prefix} -Dkfuse_WANTED_VERSION=99.0 RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
-if(status EQUAL 0 OR NOT error MATCHES "version: 0\\.")
-  message(FATAL_ERROR "asked for kfuse 99.0, and the installed one was not refused for its version:\n${error}")
-endif()
+function(must_be_refused reason)
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/refused --fresh ${options}
+    -DCMAKE_PREFIX_PATH=${prefix} ${ARGN} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
+  string(REGEX REPLACE "[ \n]+" " " error "${error}")
+  if(status EQUAL 0 OR NOT error MATCHES "${reason}")
+    message(FATAL_ERROR "with ${ARGN}, the installed kfuse was not refused because of '${reason}':\n${error}")
+  endif()
+endfunction()
+must_be_refused("version: 0\\." -Dkfuse_WANTED_VERSION=99.0)
+must_be_refused("models are built for the devices" -DKokkos_ENABLE_HIP=ON -DKokkos_ENABLE_CUDA=OFF)
 
 build_and_run(${work}/along -Dkfuse_SOURCE=${source})
