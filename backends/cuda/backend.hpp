@@ -4,9 +4,11 @@
 
 #include <kfuse/backends/cuda/arithmetic.hpp>
 #include <kfuse/backends/cuda/device.hpp>
-#include <kfuse/backends/cuda/graph.hpp>
 #include <kfuse/backends/cuda/lanes.hpp>
 #include <kfuse/backends/cuda/launch.hpp>
+#include <kfuse/backends/cuda/runtime.hpp>
+#include <kfuse/backends/gpu/graph.hpp>
+#include <kfuse/backends/gpu/timer.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -19,10 +21,10 @@ struct Backend {
   static constexpr bool is_host = false;
   static constexpr int lanes = 32;
   using Device = cuda::Device;
-  using Timer = cuda::Timer;
-  using Graph = cuda::Graph;
+  using Timer = gpu::Timer<Runtime>;
+  using Graph = gpu::Graph<Runtime>;
   template <class S>
-  using Recorder = cuda::Recorder;
+  using Recorder = gpu::Recorder<Runtime>;
   using Blas = cuda::Blas;
 
   template <class Kernel, class S>

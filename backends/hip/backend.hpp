@@ -2,12 +2,14 @@
 #ifndef KFUSE_BACKENDS_HIP_BACKEND_HPP
 #define KFUSE_BACKENDS_HIP_BACKEND_HPP
 
+#include <kfuse/backends/gpu/graph.hpp>
+#include <kfuse/backends/gpu/timer.hpp>
 #include <kfuse/backends/hip/arithmetic.hpp>
 #include <kfuse/backends/hip/chip.hpp>
 #include <kfuse/backends/hip/device.hpp>
-#include <kfuse/backends/hip/graph.hpp>
 #include <kfuse/backends/hip/lanes.hpp>
 #include <kfuse/backends/hip/launch.hpp>
+#include <kfuse/backends/hip/runtime.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -20,10 +22,10 @@ struct Backend {
   static constexpr bool is_host = false;
   static constexpr int lanes = chip.wave;
   using Device = hip::Device;
-  using Timer = hip::Timer;
-  using Graph = hip::Graph;
+  using Timer = gpu::Timer<Runtime>;
+  using Graph = gpu::Graph<Runtime>;
   template <class S>
-  using Recorder = hip::Recorder;
+  using Recorder = gpu::Recorder<Runtime>;
   using Blas = hip::Blas;
 
   template <class Kernel, class S>

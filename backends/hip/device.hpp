@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What there is to know about an AMD GPU, copies on it, and time as its streams see it.
+// What there is to know about an AMD GPU, and copies on it.
 #ifndef KFUSE_BACKENDS_HIP_DEVICE_HPP
 #define KFUSE_BACKENDS_HIP_DEVICE_HPP
 
+#include <kfuse/backends/hip/runtime.hpp>
+
 #include <Kokkos_Core.hpp>
 
-#include <hip/hip_runtime_api.h>
-
 #include <cstddef>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 namespace kfuse::hip {
-
-// Throws if a call of the HIP runtime did not succeed. `what` says what was tried.
-inline void check_status(hipError_t status, char const* what) {
-  if (status == hipSuccess) return;
-  (void)hipGetLastError();  // later calls shall not be blamed for this one
-  throw std::runtime_error(std::string("HIP could not ") + what + ": " + hipGetErrorString(status));
-}
 
 struct Device {
   static constexpr char const* space_name = "hip";
@@ -57,38 +49,6 @@ struct Device {
     check_status(hipMemGetInfo(&free, &total), "tell how much memory is free");
     return {free, total};
   }
-};
-
-// The time between two points of a stream, by its own clock.
-class Timer {
- public:
-  Timer() {
-    check_status(hipEventCreate(&start_), "make an event");
-    check_status(hipEventCreate(&stop_), "make an event");
-  }
-  Timer(Timer&& other) noexcept
-      : start_(std::exchange(other.start_, nullptr)), stop_(std::exchange(other.stop_, nullptr)) {}
-  Timer& operator=(Timer&& other) noexcept {
-    std::swap(start_, other.start_);
-    std::swap(stop_, other.stop_);
-    return *this;
-  }
-  ~Timer() {
-    if (start_ != nullptr) (void)hipEventDestroy(start_);
-    if (stop_ != nullptr) (void)hipEventDestroy(stop_);
-  }
-
-  void start(Kokkos::HIP const& space) { check_status(hipEventRecord(start_, space.hip_stream()), "start a timer"); }
-  void stop(Kokkos::HIP const& space) { check_status(hipEventRecord(stop_, space.hip_stream()), "stop a timer"); }
-  double seconds() const {
-    float milliseconds = 0;
-    check_status(hipEventSynchronize(stop_), "wait for a timer");
-    check_status(hipEventElapsedTime(&milliseconds, start_, stop_), "read a timer");
-    return double(milliseconds) * 1e-3;
-  }
-
- private:
-  hipEvent_t start_ = nullptr, stop_ = nullptr;
 };
 
 }  // namespace kfuse::hip
