@@ -129,6 +129,7 @@ struct AttentionTilesKernel {
   static constexpr int chunks_of_row = dims / Memory::chunk;
   static constexpr int chunks = chunks_of_row > threads ? chunks_of_row / threads : 1;
   static constexpr int row_step = threads > chunks_of_row ? threads / chunks_of_row : 1;
+  static_assert(tile_rows % row_step == 0 && (tile_keys % row_step == 0 || row_step % tile_keys == 0));
   template <class L>
   KOKKOS_FUNCTION static int first_row(L const& lanes) {
     return lanes.rank() * chunks / chunks_of_row;
@@ -158,6 +159,7 @@ struct AttentionTilesKernel {
   KOKKOS_FUNCTION void bring_step(L const& lanes, Place const& at, int first, int end, Memory const& k_tile,
                                   Memory const& v_tile, float* shown) const {
     int const row = first_row(lanes), column = first_column(lanes);
+    if (row_step > tile_keys && row >= tile_keys) return;  // there are more lanes than chunks
     std::ptrdiff_t const k_stride = task.k.stride(2), v_stride = task.v.stride(2);
     Element const* k = task.k.at(at.sequence, at.kv_head, first) + row * k_stride + column;
     Element const* v = task.v.at(at.sequence, at.kv_head, first) + row * v_stride + column;
