@@ -17,7 +17,9 @@ struct Attention {
   template <class Element, class Space>
   static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
     int const batch = sizes["batch"], heads = sizes["heads"], kv_heads = sizes["kv_heads"], dim = sizes["head_dim"];
-    int const queries = sizes["sequence"], keys = sizes["context"];
+    int const queries = sizes["sequence"], keys = sizes["context"], keys_dim = sizes.product({"context", "head_dim"});
+    int const all_rows = sizes.product({"batch", "heads", "sequence"}), rows = heads / kv_heads * queries;
+    int const products = sizes.product({"batch", "kv_heads"});
     auto const q = bench::random<Element>(memory, -2, 2, batch, heads, queries, dim);
     auto const k = bench::random<Element>(memory, -2, 2, batch, kv_heads, keys, dim);
     auto const v = bench::random<Element>(memory, -2, 2, batch, kv_heads, keys, dim);
@@ -26,9 +28,9 @@ struct Attention {
     auto const expected = [=](std::ptrdiff_t r) {
       std::ptrdiff_t const query = r % queries, head = r / queries % heads, sequence = r / queries / heads;
       std::ptrdiff_t const part = sequence * kv_heads + head / (heads / kv_heads);
-      auto const own = bench::row<Space>(kfuse::make_tensor(q.data, batch * heads * queries, dim), r);
-      auto const all_keys = bench::row<Space>(kfuse::make_tensor(k.data, batch * kv_heads, keys * dim), part);
-      auto const all_values = bench::row<Space>(kfuse::make_tensor(v.data, batch * kv_heads, keys * dim), part);
+      auto const own = bench::row<Space>(kfuse::make_tensor(q.data, all_rows, dim), r);
+      auto const all_keys = bench::row<Space>(kfuse::make_tensor(k.data, products, keys_dim), part);
+      auto const all_values = bench::row<Space>(kfuse::make_tensor(v.data, products, keys_dim), part);
       std::vector<double> mixed(dim, 0), weights(std::max<std::ptrdiff_t>(0, keys - queries + query + 1), 0);
       double sum = 0;
       for (std::size_t j = 0; j < weights.size(); ++j) {
@@ -47,7 +49,6 @@ struct Attention {
     kfuse::AttentionMask const mask{queries, keys, kfuse::Causal::yes};
     auto const task = kfuse::impl::attention_task<Element>(q, k, v, out, options);
     auto const path = attention_path(kfuse::impl::shape_of(task), kfuse::impl::attention_means(Space(), task, true));
-    int const products = batch * kv_heads, rows = heads / kv_heads * queries;
     return {
         .fused =
             [=](bench::Context<Space> const& on) { kfuse::attention(on.space, q, k, v, out, options, on.workspace); },
@@ -55,7 +56,7 @@ struct Attention {
             [=](bench::Context<Space> const& on) {
               auto const scope = on.workspace.scope();
               auto const scores = on.workspace.template take<Element>("scores", products, rows, keys);
-              auto const by_row = kfuse::make_tensor(scores.data, products * rows, keys);
+              auto const by_row = kfuse::make_tensor(scores.data, all_rows, keys);
               kfuse::matmul(on.space, on.blas, kfuse::make_tensor(q.data, products, rows, dim),
                             kfuse::make_tensor(k.data, products, keys, dim), scores,
                             {.alpha = 1 / std::sqrt(double(dim)), .b = kfuse::Transpose::yes});

@@ -32,6 +32,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -75,6 +76,15 @@ class Sizes {
     for (auto const& [known, value] : sizes_)
       if (known == name) return value;
     throw std::logic_error("bench: the entry has no size " + name);
+  }
+  // Their product, and `factor` times it: an extent that the entry makes of several sizes.
+  int product(std::vector<std::string> const& names, int factor = 1) const {
+    double product = factor;
+    for (auto const& name : names) product *= (*this)[name];
+    if (product > std::numeric_limits<int>::max())
+      throw UsageError("--" + names[0] + ": the product of " + listed(names) +
+                       " is an extent of more than 2^31 - 1; make them smaller");
+    return int(product);
   }
   bool has(std::string const& name) const {
     for (auto const& size : sizes_)

@@ -10,9 +10,10 @@ namespace {
 struct RopeQkv {
   template <class Element, class Space>
   static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
-    int const batch = sizes["batch"], sequence = sizes["sequence"], rows = batch * sequence;
+    int const batch = sizes["batch"], sequence = sizes["sequence"], rows = sizes.product({"batch", "sequence"});
     int const heads = sizes["heads"], kv_heads = sizes["kv_heads"], head_dim = sizes["head_dim"];
-    int const queries = heads * head_dim, keys = kv_heads * head_dim;
+    int const queries = sizes.product({"heads", "head_dim"}, 2) / 2,
+              keys = sizes.product({"kv_heads", "head_dim"}, 4) / 4;
     std::vector<int> position_of(rows);
     for (int r = 0; r < rows; ++r) position_of[r] = r % sequence;
 

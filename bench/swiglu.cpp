@@ -11,7 +11,7 @@ struct SwiGlu {
   template <class Element, class Space>
   static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
     int const rows = sizes["rows"], inner = sizes["inner"];
-    auto const gate_up = bench::random<Element>(memory, -3, 3, rows, 2 * inner);
+    auto const gate_up = bench::random<Element>(memory, -3, 3, rows, sizes.product({"inner"}, 2));
     auto const gate = kfuse::columns(gate_up, 0, inner), up = kfuse::columns(gate_up, inner, inner);
     auto const y = bench::empty<Element>(memory, rows, inner);
 

@@ -226,22 +226,35 @@ AttentionTask<Element> attention_task(Tensor<Element const, 4> const& q, Tensor<
   return {q, k, v, out, mask, scale * log2_e<double>, q.extent(1) / k.extent(1)};
 }
 
+// A call whose arguments are checked and whose memory is taken.
+template <class Element>
+struct AttentionCall {
+  AttentionTask<Element> task;
+  AttentionPath path;
+  SegmentMixtures<Real<Element>> mixtures;
+
+  template <class Space>
+  void operator()(Space const& space) const {
+    if (!task.out.empty()) run_attention(space, task, path, mixtures);
+  }
+};
+
 template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
-void attention_on(Space const& space, Q const& q, K const& k, V const& v, Out const& out,
-                  AttentionOptions const& options, Workspace<Space>* workspace) {
+auto prepare_attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out,
+                       AttentionOptions const& options, Workspace<Space>* workspace) {
   using Element = std::remove_const_t<typename Out::value_type>;
   auto const queries = tensor_of<4, Space, Element const>(q, "attention: q");
   auto const keys = tensor_of<4, Space, Element const>(k, "attention: k");
   auto const values = tensor_of<4, Space, Element const>(v, "attention: v");
   auto const result = tensor_of<4, Space, Element>(out, "attention: out");
   check_attention(queries, keys, values, result, options);
-  if (result.empty()) return;
 
-  auto const task = attention_task(queries, keys, values, result, options);
-  AttentionPath const path = attention_path(shape_of(task), attention_means(space, task, workspace != nullptr));
-  if (path != AttentionPath::split_rows) return run_attention(space, task, path, {});
-  auto const scope = workspace->scope();
-  run_attention(space, task, path, take_mixtures(*workspace, task));
+  AttentionCall<Element> call{};
+  if (result.empty()) return call;
+  call.task = attention_task(queries, keys, values, result, options);
+  call.path = attention_path(shape_of(call.task), attention_means(space, call.task, workspace != nullptr));
+  if (call.path == AttentionPath::split_rows) call.mixtures = take_mixtures(*workspace, call.task);
+  return call;
 }
 
 }  // namespace impl
@@ -254,7 +267,7 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 requires Kokkos::is_execution_space_v<Space>
 void attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out,
                AttentionOptions const& options = {}) {
-  impl::attention_on<Space>(space, q, k, v, out, options, nullptr);
+  impl::prepare_attention<Space>(space, q, k, v, out, options, nullptr)(space);
 }
 // The same bits; where rows are few, segments of their keys have teams of their own. That takes a second launch and
 // memory of `workspace`.
@@ -262,7 +275,8 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 requires Kokkos::is_execution_space_v<Space>
 void attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out, AttentionOptions const& options,
                Workspace<Space>& workspace) {
-  impl::attention_on<Space>(space, q, k, v, out, options, &workspace);
+  auto const scope = workspace.scope();
+  impl::prepare_attention(space, q, k, v, out, options, &workspace)(space);
 }
 
 }  // namespace kfuse

@@ -57,27 +57,38 @@ struct EagerOperations {
   }
 };
 
-// mixed = softmax(q keys^T / sqrt(head_dim), masked) values, q and mixed: [rows, heads * head_dim]. The query heads
-// that share keys are the rows of one product.
+// What eager attention keeps between its operations. The query heads that share keys are the rows of one product.
+template <class Element>
+struct EagerScores {
+  Tensor<Element, 4> q_heads, mixed_heads;  // [batch, heads, tokens, head_dim]
+  Tensor<Element, 3> scores;                // [batch * kv_heads, heads / kv_heads * tokens, keys]
+
+  template <class Space>
+  EagerScores(Workspace<Space>& workspace, Layer<Space, Element> const& layer) {
+    auto const& [config, weights, cache, progress, rope_table] = layer;
+    int const batch = progress.batch, tokens = progress.tokens, group = config.heads / config.kv_heads;
+    q_heads = workspace.template take<Element>("q_heads", batch, config.heads, tokens, config.head_dim);
+    scores = workspace.template take<Element>("scores", batch * config.kv_heads, group * tokens, cache.capacity());
+    mixed_heads = workspace.template take<Element>("mixed_heads", batch, config.heads, tokens, config.head_dim);
+  }
+};
+
+// mixed = softmax(q keys^T / sqrt(head_dim), masked) values, q and mixed: [rows, heads * head_dim].
 template <class Space, class Element>
-void eager_attention(Space const& space, Blas<Space>& blas, Workspace<Space>& workspace,
+void eager_attention(Space const& space, Blas<Space>& blas, EagerScores<Element> const& memory,
                      Layer<Space, Element> const& layer, Tensor<Element, 2> const& q, Tensor<Element, 2> const& mixed) {
   auto const& [config, weights, cache, progress, rope_table] = layer;
   EagerOperations<Space, Element> const eager{space};
-  int const batch = progress.batch, tokens = progress.tokens, keys = cache.capacity(), head_dim = config.head_dim;
-  int const products = batch * config.kv_heads, group = config.heads / config.kv_heads * tokens;
-  auto const scope = workspace.scope();
-  auto const q_heads = workspace.template take<Element>("q_heads", batch, config.heads, tokens, head_dim);
-  auto const scores = workspace.template take<Element>("scores", products, group, keys);
+  auto const& [q_heads, mixed_heads, scores] = memory;
+  int const products = scores.extent(0), group = scores.extent(1), keys = scores.extent(2), head_dim = config.head_dim;
   auto const by_row = make_tensor(scores.data, products * group, keys);
   auto const k = make_tensor(cache.keys.data(), products, keys, head_dim);
   auto const v = make_tensor(cache.values.data(), products, keys, head_dim);
-  auto const mixed_heads = workspace.template take<Element>("mixed_heads", batch, config.heads, tokens, head_dim);
 
   eager.split_heads(q, q_heads);  // [batch, heads, tokens, d]
   matmul(space, blas, make_tensor(q_heads.data, products, group, head_dim), k, scores,
          {.alpha = 1 / std::sqrt(double(head_dim)), .b = Transpose::yes});  // [batch, heads, tokens, keys]
-  eager.mask(by_row, layer_mask(layer), batch, config.heads, by_row);
+  eager.mask(by_row, layer_mask(layer), progress.batch, config.heads, by_row);
   eager.softmax(by_row, by_row);
   matmul(space, blas, scores, v,
          make_tensor(mixed_heads.data, products, group, head_dim));  // [batch, heads, tokens, d]
@@ -104,6 +115,7 @@ void eager_llama(Space const& space, Blas<Space>& blas, Workspace<Space>& worksp
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const gate = workspace.template take<Element>("gate", rows, inner);
   auto const up = workspace.template take<Element>("up", rows, inner);
+  EagerScores<Element> const scores(workspace, layer);
 
   rmsnorm(space, x, weights.norm1, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, kfuse::rows(qkv_weights, 0, queries), q);        // [rows, heads * d]
@@ -113,7 +125,7 @@ void eager_llama(Space const& space, Blas<Space>& blas, Workspace<Space>& worksp
   eager.rope(k, rope_table, progress.positions, config.head_dim, k_rotated);
   eager.append(k_rotated, cache.keys, progress.positions, progress.tokens);
   eager.append(v, cache.values, progress.positions, progress.tokens);
-  eager_attention(space, blas, workspace, layer, q_rotated, mixed);              // [rows, heads * d]
+  eager_attention(space, blas, scores, layer, q_rotated, mixed);                 // [rows, heads * d]
   linear(space, blas, mixed, weights.out, half);                                 // [rows, hidden]
   eager.add(x, half, sum);                                                       // [rows, hidden]
   rmsnorm(space, sum, weights.norm2, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
@@ -138,12 +150,13 @@ void eager_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
   auto const half = workspace.template take<Element>("half", rows, hidden);
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
+  EagerScores<Element> const scores(workspace, layer);
 
   layernorm(space, x, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
   eager.append(columns(qkv, hidden, hidden), cache.keys, progress.positions, progress.tokens);
   eager.append(columns(qkv, 2 * hidden, hidden), cache.values, progress.positions, progress.tokens);
-  eager_attention(space, blas, workspace, layer, columns(qkv, 0, hidden), mixed);                      // [rows, hidden]
+  eager_attention(space, blas, scores, layer, columns(qkv, 0, hidden), mixed);                         // [rows, hidden]
   linear(space, blas, mixed, weights.out, half, {.bias = as_tensor(weights.out_bias)});                // [rows, hidden]
   eager.add(x, half, sum);                                                                             // [rows, hidden]
   layernorm(space, sum, weights.norm2, weights.norm2_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
@@ -172,13 +185,14 @@ void eager_bert(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const normed = workspace.template take<Element>("normed", rows, hidden);
   auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
+  EagerScores<Element> const scores(workspace, layer);
 
   linear(space, blas, x, kfuse::rows(qkv_weights, 0, hidden), q, {.bias = bias(0)});           // [rows, hidden]
   linear(space, blas, x, kfuse::rows(qkv_weights, hidden, hidden), k, {.bias = bias(1)});      // [rows, hidden]
   linear(space, blas, x, kfuse::rows(qkv_weights, 2 * hidden, hidden), v, {.bias = bias(2)});  // [rows, hidden]
   eager.append(k, cache.keys, progress.positions, progress.tokens);
   eager.append(v, cache.values, progress.positions, progress.tokens);
-  eager_attention(space, blas, workspace, layer, q, mixed);                                            // [rows, hidden]
+  eager_attention(space, blas, scores, layer, q, mixed);                                               // [rows, hidden]
   linear(space, blas, mixed, weights.out, half, {.bias = as_tensor(weights.out_bias)});                // [rows, hidden]
   eager.add(x, half, sum);                                                                             // [rows, hidden]
   layernorm(space, sum, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]

@@ -16,11 +16,17 @@ namespace kfuse {
 
 namespace impl {
 
-template <class Space, class Element>
-AttentionOptions layer_attention(Layer<Space, Element> const& layer) {
-  AttentionOptions options{.causal = layer_mask(layer).causal, .lengths = as_tensor(layer.progress.lengths)};
-  if (layer.progress.visible.size() > 0) options.visible = as_tensor(layer.progress.visible);
-  return options;
+// The layer's attention, ready to be called: with the memory it needs beside its arguments taken.
+// q, mixed: [rows, heads * head_dim]; k, v: [batch, kv_heads, keys, head_dim].
+template <class Space, class Element, TensorLike K>
+auto layer_attention(Space const& space, Workspace<Space>& workspace, Layer<Space, Element> const& layer,
+                     Tensor<Element, 2> const& q, K const& k, K const& v, Tensor<Element, 2> const& mixed) {
+  auto const& p = layer.progress;
+  AttentionOptions options{.causal = layer_mask(layer).causal, .lengths = as_tensor(p.lengths)};
+  if (p.visible.size() > 0) options.visible = as_tensor(p.visible);
+  int const head_dim = layer.config.head_dim;
+  return prepare_attention(space, by_head(q, p.batch, p.tokens, head_dim), k, v,
+                           by_head(mixed, p.batch, p.tokens, head_dim), options, &workspace);
 }
 
 template <class Space, class Element>
@@ -36,17 +42,17 @@ void fused_llama(Space const& space, Blas<Space>& blas, Workspace<Space>& worksp
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const gate_up = workspace.template take<Element>("gate_up", rows, 2 * config.intermediate);
   auto const gated = workspace.template take<Element>("gated", rows, config.intermediate);
+  auto const attend = layer_attention(space, workspace, layer, q, cache.keys, cache.values, mixed);
 
   rmsnorm(space, x, weights.norm1, normed, {.epsilon = config.norm_epsilon});         // [rows, hidden]
   linear(space, blas, normed, weights.qkv, qkv);                                      // [rows, Q | K | V]
   rope_qkv(space, qkv, rope_table, progress.positions, q, cache.keys, cache.values);  // [rows, queries]
-  attention(space, by_head(q, progress.batch, progress.tokens, config.head_dim), cache.keys, cache.values,
-            by_head(mixed, progress.batch, progress.tokens, config.head_dim), layer_attention(layer), workspace);
-  linear(space, blas, mixed, weights.out, sum, {.residual = x});                 // [rows, hidden]
-  rmsnorm(space, sum, weights.norm2, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
-  linear(space, blas, normed, weights.up, gate_up);                              // [rows, gate | up]
-  swiglu(space, gate_up, gated);                                                 // [rows, intermediate]
-  linear(space, blas, gated, weights.down, y, {.residual = sum});                // [rows, hidden]
+  attend(space);                                                                      // [rows, queries]
+  linear(space, blas, mixed, weights.out, sum, {.residual = x});                      // [rows, hidden]
+  rmsnorm(space, sum, weights.norm2, normed, {.epsilon = config.norm_epsilon});       // [rows, hidden]
+  linear(space, blas, normed, weights.up, gate_up);                                   // [rows, gate | up]
+  swiglu(space, gate_up, gated);                                                      // [rows, intermediate]
+  linear(space, blas, gated, weights.down, y, {.residual = sum});                     // [rows, hidden]
 }
 
 // qkv: [rows, Q | K | V]. Its keys and values go to the cache.
@@ -69,13 +75,13 @@ void fused_gpt2(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
   auto const mixed = workspace.template take<Element>("mixed", rows, hidden);
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
+  auto const attend =
+      layer_attention(space, workspace, layer, columns(qkv, 0, hidden), cache.keys, cache.values, mixed);
 
   layernorm(space, x, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
   store_kv(space, layer, qkv);
-  attention(space, by_head(columns(qkv, 0, hidden), progress.batch, progress.tokens, config.head_dim), cache.keys,
-            cache.values, by_head(mixed, progress.batch, progress.tokens, config.head_dim), layer_attention(layer),
-            workspace);
+  attend(space);                                                                                       // [rows, hidden]
   linear(space, blas, mixed, weights.out, sum, {.bias = as_tensor(weights.out_bias), .residual = x});  // [rows, hidden]
   layernorm(space, sum, weights.norm2, weights.norm2_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.up, inner,
@@ -96,16 +102,18 @@ void fused_bert(Space const& space, Blas<Space>& blas, Workspace<Space>& workspa
   auto const sum = workspace.template take<Element>("sum", rows, hidden);
   auto const normed = workspace.template take<Element>("normed", rows, hidden);
   auto const inner = workspace.template take<Element>("inner", rows, config.intermediate);
-  auto const heads = [&](Tensor<Element, 2> const& t) {
-    return by_head(t, layer.progress.batch, layer.progress.tokens, layer.config.head_dim);
+  bool const cached = cache.capacity() > progress.tokens;
+  auto const of_qkv = [&](int part) {
+    auto const& p = layer.progress;
+    return by_head(columns(qkv, part * hidden, hidden), p.batch, p.tokens, layer.config.head_dim);
   };
+  auto const attend =
+      layer_attention(space, workspace, layer, columns(qkv, 0, hidden), cached ? as_tensor(cache.keys) : of_qkv(1),
+                      cached ? as_tensor(cache.values) : of_qkv(2), mixed);
 
   linear(space, blas, x, weights.qkv, qkv, {.bias = as_tensor(weights.qkv_bias)});  // [rows, Q | K | V]
-  bool const cached = cache.capacity() > progress.tokens;
   if (cached) store_kv(space, layer, qkv);
-  attention(space, heads(columns(qkv, 0, hidden)), cached ? as_tensor(cache.keys) : heads(columns(qkv, hidden, hidden)),
-            cached ? as_tensor(cache.values) : heads(columns(qkv, 2 * hidden, hidden)), heads(mixed),
-            layer_attention(layer), workspace);                                                        // [rows, hidden]
+  attend(space);                                                                                       // [rows, hidden]
   linear(space, blas, mixed, weights.out, sum, {.bias = as_tensor(weights.out_bias), .residual = x});  // [rows, hidden]
   layernorm(space, sum, weights.norm1, weights.norm1_bias, normed, {.epsilon = config.norm_epsilon});  // [rows, hidden]
   linear(space, blas, normed, weights.up, inner,

@@ -9,7 +9,9 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace kfuse {
@@ -60,14 +62,20 @@ struct Progress {
       visible;  // [batch, keys], or empty: all
 
   Progress(int b, int t)
-      : batch(b), tokens(t), lengths("kfuse::progress::lengths", b), positions("kfuse::progress::positions", b * t) {}
+      : batch(b), tokens(t), lengths("kfuse::progress::lengths", b), positions("kfuse::progress::positions", rows()) {}
   // The next tokens of sequences that stand as `before` does.
   Progress(Progress const& before, int t)
       : batch(before.batch),
         tokens(t),
         lengths(before.lengths),
-        positions("kfuse::progress::positions", batch * t),
+        positions("kfuse::progress::positions", rows()),
         visible(before.visible) {}
+
+  int rows() const {
+    impl::check(batch >= 0 && tokens >= 0 && std::ptrdiff_t(batch) * tokens <= std::numeric_limits<int>::max(),
+                "progress", "batch and tokens must not be negative, nor their product more than 2^31 - 1");
+    return batch * tokens;
+  }
 
   // The next `tokens` tokens of each sequence become the current ones. One launch.
   void advance(Space const& space) const {

