@@ -1,36 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tests on simulated lanes find: one fault is planted at a time, and each is seen. Barriers are taken out of the
 // very kernels, one after the other, so this also shows that none of them is there for nothing.
+#include "planted_faults.hpp"
+
 #include <kfuse/core/product_kernel.hpp>
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/attention.hpp>
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "simulated_lanes.hpp"
 #include "support.hpp"
 
 namespace {
 
 using kfuse::make_tensor;
 using namespace kfuse::test;
-
-// What work(space) has found out about the numbers it computes: nothing where all is right.
-template <class Space, class Work>
-std::string seen(Work const& work, Fault fault) {
-  auto const right = work(Space{});
-  try {
-    auto const forward = work(Space{.fault = fault}), backward = work(Space{.order = Order::backward, .fault = fault});
-    if (forward != backward) return "the result depends on which lanes go first";
-    return forward != right ? "the result is wrong" : "";
-  } catch (std::logic_error const& error) {
-    return error.what();
-  }
-}
 
 std::vector<float> numbers(int n, std::uint64_t seed) {
   auto const values = random_values<float>(n, seed);
@@ -100,7 +87,7 @@ TEST_CASE_TEMPLATE("a shuffle from the wrong lane is seen", Space, SimulatedSpac
 // A kernel that may be wrong by itself.
 struct Careless {
   static constexpr int threads = 64;
-  enum Kind { right, skipped_barrier, different_shuffles, lane_beyond_group, scratch } kind;
+  enum Kind { right, skipped_barrier, different_shuffles, lane_beyond_group, scratch, write } kind;
   int* sum;
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team) const {
@@ -109,7 +96,7 @@ struct Careless {
     int all = lanes.rank();
     for (int step = kind == lane_beyond_group ? 32 : 16; step > 0; step /= 2)
       all += lanes.shuffle_xor(all, kind == different_shuffles && lanes.rank() == 5 ? 1 : step);
-    if (lanes.rank() % 32 == 0) slots[lanes.rank() / 32] = all;
+    if (lanes.rank() % 32 == 0) slots[lanes.rank() / 32 + (kind == write ? 1 : 0)] = all;
     if (kind != skipped_barrier || lanes.rank() != 7) lanes.barrier();
     if (lanes.rank() == 0) *sum = slots[0] + slots[1] + lanes.broadcast(lanes.rank(), 3);
     if (lanes.rank() > 0 && lanes.rank() < 32) lanes.broadcast(lanes.rank(), 3);
@@ -126,6 +113,7 @@ TEST_CASE("simulated lanes exchange what they should, and report what a GPU woul
   CHECK_THROWS_WITH(launch(Careless::different_shuffles), "lanes of one group came to different operations");
   CHECK_THROWS_WITH(launch(Careless::lane_beyond_group), "a value is taken from a lane beyond the group");
   CHECK_THROWS_WITH(launch(Careless::scratch), "more scratch is used than was launched with");
+  CHECK_THROWS_WITH(launch(Careless::write), "scratch is written beyond its end");
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "fibers.hpp"
@@ -34,14 +35,21 @@ struct Fault {
   int number = 0;
 };
 
+// When copies to team memory that a lane need not wait for are made: hardware promises nothing between the two.
+enum class Copies { at_once, when_awaited };
+
 // What the lanes of one team share.
 class SharedByTeam {
  public:
   // The team that runs, for what is not handed one: instructions.
   inline static SharedByTeam* running = nullptr;
 
-  SharedByTeam(int lanes, int lane_width, std::size_t scratch_bytes, Fault planted)
-      : width(lane_width), given_(lanes * most_bytes), scratch_(scratch_bytes), fault_(planted) {
+  SharedByTeam(int lanes, int lane_width, std::size_t scratch_bytes, Copies copies, Fault planted)
+      : width(lane_width),
+        given_(lanes * most_bytes),
+        scratch_(scratch_bytes + guard_bytes),
+        copies_(copies),
+        fault_(planted) {
     if (lanes % width != 0) throw std::logic_error("a team is not of whole lane groups");
   }
 
@@ -52,8 +60,11 @@ class SharedByTeam {
     all_ = {.expected = lanes};
     groups_.assign(lanes / width, {.expected = width});
     barriers_.assign(lanes, 0);
+    late_.assign(lanes, {});
     std::ranges::fill(scratch_, std::byte(0xff));
     fibers_.run(lanes, order, kernel);
+    if (std::any_of(scratch_.end() - guard_bytes, scratch_.end(), [](std::byte b) { return b != std::byte(0xff); }))
+      throw std::logic_error("scratch is written beyond its end");
   }
 
   // The lane that runs.
@@ -96,20 +107,32 @@ class SharedByTeam {
     fibers_.meet(all_, 0, [] {});
   }
   void* scratch(std::size_t bytes) {
-    if (bytes > scratch_.size()) throw std::logic_error("more scratch is used than was launched with");
+    if (bytes + guard_bytes > scratch_.size()) throw std::logic_error("more scratch is used than was launched with");
     return scratch_.data();
+  }
+
+  // 16 bytes, or zeros where nothing exists.
+  void copy(void* to, void const* from, bool exists) {
+    late_[lane()].push_back({to, exists ? from : nullptr});
+    if (copies_ == Copies::at_once) finish_copies();
+  }
+  void finish_copies() {
+    for (auto const& [to, from] : late_[lane()]) from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+    late_[lane()].clear();
   }
 
   int const width;
 
  private:
-  static constexpr std::size_t most_bytes = 128;
+  static constexpr std::size_t most_bytes = 128, guard_bytes = 4096;
 
   Fibers fibers_;
   std::vector<Fibers::Meeting> groups_;
   Fibers::Meeting all_;
   std::vector<std::byte> given_;  // [lanes] slots
   std::vector<std::byte> scratch_;
+  Copies copies_;
+  std::vector<std::vector<std::pair<void*, void const*>>> late_;  // copies of each lane
   Fault fault_;
   std::vector<int> barriers_;  // that each lane has come to
 };
@@ -131,6 +154,7 @@ struct SimulatedSpace {
 
   Order order = Order::forward;
   int lanes = 512;  // that run at the same time, so it pretends
+  Copies copies = Copies::at_once;
   Fault fault = {};
   int concurrency() const { return lanes; }
 };
@@ -154,7 +178,7 @@ struct SimulatedBackend {
                      std::size_t scratch_bytes, Kernel const& kernel) {
     int threads = Kernel::threads;
     if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
-    SharedByTeam shared(threads, width, scratch_bytes, space.fault);
+    SharedByTeam shared(threads, width, scratch_bytes, space.copies, space.fault);
     for (std::ptrdiff_t i = 0; i < league; ++i) {
       int const team = int(space.order == Order::forward ? i : league - 1 - i);
       shared.run(threads, space.order, [&](int lane) { kernel(SimulatedTeam<width>{shared, team, lane, threads}); });
