@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef KFUSE_BACKENDS_GPU_LANES_HPP
+#define KFUSE_BACKENDS_GPU_LANES_HPP
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+namespace kfuse::gpu {
+
+// A team's lanes, one thread each. Teams are launched with a vector length of one, so the team rank counts threads.
+// Exchange has the width of the groups that exchange values, and how they exchange a word.
+template <class Team, class Exchange>
+class Lanes {
+ public:
+  static constexpr int width = Exchange::width;
+
+  KOKKOS_FUNCTION explicit Lanes(Team const& team) : team_(team) {}
+
+  KOKKOS_FUNCTION int rank() const { return team_.team_rank(); }
+  KOKKOS_FUNCTION int size() const { return team_.team_size(); }
+
+  template <class T>
+  KOKKOS_FUNCTION T shuffle_xor(T const& x, int mask) const {
+    return word_by_word(x, [=](unsigned word) { return Exchange::shuffle_xor(word, mask); });
+  }
+  template <class T>
+  KOKKOS_FUNCTION T broadcast(T const& x, int source) const {
+    return word_by_word(x, [=](unsigned word) { return Exchange::broadcast(word, source); });
+  }
+  KOKKOS_FUNCTION void barrier() const { team_.team_barrier(); }
+  KOKKOS_FUNCTION void* scratch(std::size_t bytes) const { return team_.team_scratch(0).get_shmem_aligned(bytes, 16); }
+
+ private:
+  template <class T, class F>
+  KOKKOS_FUNCTION static T word_by_word(T const& x, F const& exchange) {
+    static_assert(sizeof(T) % sizeof(unsigned) == 0, "lanes exchange whole 4-byte words");
+    struct Words {
+      unsigned word[sizeof(T) / sizeof(unsigned)];
+    };
+    auto words = Kokkos::bit_cast<Words>(x);
+    for (unsigned& word : words.word) word = exchange(word);
+    return Kokkos::bit_cast<T>(words);
+  }
+
+  Team const& team_;
+};
+
+}  // namespace kfuse::gpu
+
+#endif
