@@ -144,7 +144,8 @@ struct Divisor {
 template <class Real, int width, Access access, class C>
 struct FlatKernel {
   static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
-  static constexpr int registers = 32 + ChainTypes<C>::extra_registers;
+  // One by one, the values of a pack come under conditions of their own.
+  static constexpr int registers = 32 + ChainTypes<C>::extra_registers + (access == Access::single ? 16 : 0);
   using X = Values<Real, width, access>;
 
   C chain;
