@@ -62,17 +62,18 @@ bring_cuda() {
 }
 
 unpack_wheels() {  # unpack_wheels NAME PACKAGE==VERSION...: into deps/cuda
-  local name=$1 wheels
+  local name=$1 folder package archive
   shift
   if [ -e "$deps/cuda/$name" ]; then return; fi
-  if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
   say "fetching $*"
-  wheels=$(mktemp -d "$deps/wheels.XXXXXX")
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$wheels" "$@" >&2 ||
-    fail "NVIDIA's compiler did not come; with an installed CUDA toolkit 13 in PATH, its own is used"
-  for wheel in "$wheels"/*.whl; do python3 -m zipfile -e "$wheel" "$deps/cuda"; done
-  chmod +x "$deps"/cuda/nvidia/*/bin/* "$deps"/cuda/nvidia/*/nvvm/bin/* 2>/dev/null || true  # wheels unpack without
-  rm -rf "$wheels"
+  folder=$(mktemp -d "$deps/wheels.XXXXXX")
+  for package; do
+    wheel "$folder" "$package" ||
+      fail "$package did not come; a CUDA toolkit 13 that is installed, with its programs in PATH, makes it needless"
+  done
+  for archive in "$folder"/*.whl; do python3 -m zipfile -e "$archive" "$deps/cuda"; done
+  chmod +x "$deps"/cuda/nvidia/*/{bin,nvvm/bin}/* 2>/dev/null || true  # an archive does not say which files are programs
+  rm -rf "$folder"
   touch "$deps/cuda/$name"
 }
 
@@ -114,6 +115,7 @@ describe_device_tools() {  # describe_device_tools KEY
   "versions": {
     "nvcc": "$("$nvcc" --version | sed -n 's/.* V//p')",
     "clang": "$("$llvm/clang" --version | sed -n '1s/.*version \([^ ]*\).*/\1/p')",
+    "g++": "$(g++ -dumpfullversion)",
     "HIP": "$(sed -n 's/^HIP_VERSION_\(MAJOR\|MINOR\|PATCH\)=//p' "$hip/share/hip/version" | paste -sd .)",
     "Kokkos": "$(kokkos_version serial)"
   }

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/add_rmsnorm.hpp>
+
+#include "arguments.hpp"
+
+void device_code(AllArguments const& arguments) {
+  for_each_element(arguments, [](auto const& a) {
+    kfuse::add_rmsnorm(a.space, a.matrix, a.matrix, a.vector, a.matrix, a.matrix, {}, a.workspace);
+  });
+}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels as compilers leave them: what they take of a chip, and what their names say about them."""
+import dataclasses
+import re
+
+ELEMENT_BYTES = {"double": 8, "float": 4, "bf16": 2, "fp16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """What the threads of one kernel share: of a multiprocessor (NVIDIA), or of one of its vector units (AMD)."""
+    counts: str  # what is counted there: teams or waves, as the vendor's launch bounds do
+    registers: int  # for each lane
+    granule: int  # registers are given out by so many
+    most_waves: int
+    parts: int = 1  # with registers of their own
+
+
+CHIPS = {
+    "sm_80": Chip("teams", 512, 8, 16, 4),
+    "sm_90a": Chip("teams", 512, 8, 16, 4),
+    "gfx90a": Chip("waves", 512, 8, 8),
+    "gfx942": Chip("waves", 512, 8, 8),
+    "gfx1100": Chip("waves", 1536, 24, 16),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Functor:
+    """A kernel's struct, from its name: `HeldRowsKernel<float, 8, 32, 2, Chain<Load<bf16>, Store<bf16>>>`."""
+    struct: str
+    arguments: tuple  # of Functors and words
+
+    @staticmethod
+    def parse(text):
+        text = text.strip()
+        cut = text.find("<")
+        if cut < 0 or not text.endswith(">"):
+            return Functor(re.sub(r"(\w+|\(anonymous namespace\))::", "", text), ())
+        name = Functor.parse(text[:cut]).struct
+        return Functor(name, tuple(Functor.parse(part) for part in split_list(text[cut + 1:-1])))
+
+    def __iter__(self):
+        """This, and all that its arguments name."""
+        yield self
+        for argument in self.arguments:
+            yield from argument
+
+    @property
+    def stages(self):
+        """Of its chain; None if it has none."""
+        chains = [part.arguments for part in self.arguments if part.struct == "Chain"]
+        return chains[0] if chains else None
+
+    @property
+    def elements(self):
+        """The element types it works on. (A chain's executor also names the type in which it computes.)"""
+        named = self.arguments if self.stages is None else self.stages
+        return list(dict.fromkeys(part.struct for argument in named for part in argument
+                                  if part.struct in ELEMENT_BYTES))
+
+    @property
+    def numbers(self):
+        """Its own numeric parameters, and how it accesses memory."""
+        words = [part.struct for part in self.arguments]
+        names = {"(Access)0": "wide", "(Access)1": "single"}
+        return [names.get(word, word.rstrip("u")) for word in words if word in names or re.fullmatch(r"-?\d+u?", word)]
+
+    @property
+    def short_name(self):
+        name = f"{self.struct}<{', '.join(self.elements + self.numbers)}>"
+        return name if self.stages is None else f"{name} of {len(self.stages)} stages"
+
+    @property
+    def is_wide(self):
+        """Does it promise accesses of 16 bytes? Only where a pack of the narrowest element has as many."""
+        if self.struct != "HeldRowsKernel" and "wide" not in self.numbers:  # held rows are always wide
+            return False
+        width = next((int(word) for word in self.numbers if word.isdigit()), 0) if self.stages else 16
+        return all(ELEMENT_BYTES[element] * width >= 16 for element in self.elements)
+
+    @property
+    def uses_fragments(self):
+        """Is it written over a backend's matrix instructions?"""
+        return any(part.struct in ("MatrixUnit", "Fragment") for part in self)
+
+
+def split_list(text):
+    """The parts between the commas that no bracket encloses."""
+    parts, depth, begin = [], 0, 0
+    for i, letter in enumerate(text):
+        if letter in "<(":
+            depth += 1
+        elif letter in ">)":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[begin:i])
+            begin = i + 1
+    return parts + [text[begin:]] if text.strip() else []
+
+
+def enclosed(text, opening):
+    """What stands between `opening`, which ends in <, and its closing bracket; None if it is not there."""
+    begin = text.find(opening)
+    if begin < 0:
+        return None
+    begin += len(opening)
+    depth = 1
+    for i in range(begin, len(text)):
+        depth += {"<": 1, ">": -1}.get(text[i], 0)
+        if depth == 0:
+            return text[begin:i]
+    return None
+
+
+def functor_of(name):
+    """The struct that a kernel with this demangled name runs; None for kernels of Kokkos itself."""
+    for opening in ("Kokkos::Impl::ParallelFor<", "large_team<"):
+        if (inside := enclosed(name, opening)) is not None:
+            functor = split_list(inside)[0].strip()
+            return None if functor.startswith("Kokkos::") else Functor.parse(functor)
+    return None
+
+
+def launch_bounds(name):
+    """(threads of a team, teams or waves that shall fit at once), or None."""
+    inside = enclosed(name, "Kokkos::LaunchBounds<")
+    return tuple(int(word.strip(" u")) for word in split_list(inside)) if inside else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    operator: str
+    target: str
+    functor: Functor
+    bounds: tuple  # or None
+    registers: int
+    spills: int  # vector registers kept in memory, where the compiler counts them
+    scalar_spills: int  # scalar registers kept in lanes of vector registers: no memory is touched
+    stack: int  # bytes of each thread
+    shared: int  # bytes of each team, known to the compiler
+    argument: int  # bytes: the struct, and what Kokkos adds
+    wave: int
+    wide_loads: int  # instructions that move 16 bytes from global memory
+    wide_stores: int
+    matrix: int
+    instructions: int
+
+    @property
+    def name(self):
+        return f"{self.operator} {self.functor.short_name}"
+
+    @property
+    def occupancy(self):
+        """How many teams or waves fit, by registers; by nothing else that the code tells."""
+        chip = CHIPS[self.target]
+        taken = max(1, -(-self.registers // chip.granule)) * chip.granule
+        waves = min(chip.registers // taken, chip.most_waves) * chip.parts
+        if chip.counts == "waves" or not self.bounds:
+            return waves
+        return min(waves // -(-self.bounds[0] // self.wave), 32)

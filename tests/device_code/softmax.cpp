@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/softmax.hpp>
+
+#include "arguments.hpp"
+
+void device_code(AllArguments const& arguments) {
+  for_each_element(arguments, [](auto const& a) {
+    kfuse::softmax(a.space, a.matrix, a.matrix, {}, a.workspace);
+    kfuse::softmax(a.space, a.matrix, a.visible, a.matrix, {}, a.workspace);
+  });
+}
