@@ -82,7 +82,7 @@ template <class Unit>
 struct NextLane : Unit {
   template <class Element>
   struct Fragment : Unit::template Fragment<Element> {
-    explicit Fragment(int rank) : Unit::template Fragment<Element>(rank + 1) {}
+    KOKKOS_FUNCTION explicit Fragment(int rank) : Unit::template Fragment<Element>(rank + 1) {}
   };
 };
 // and copies that nobody waits for.

@@ -12,11 +12,14 @@ namespace kfuse::hip {
 // waves compute meanwhile.
 struct AsyncCopy {
   // 16 bytes, both sides aligned to 16; zeros where nothing exists, and then `from` is not read.
-  KOKKOS_INLINE_FUNCTION static void start(void* to, void const* from, bool exists) {
+  KOKKOS_INLINE_FUNCTION static void start([[maybe_unused]] void* to, [[maybe_unused]] void const* from,
+                                           [[maybe_unused]] bool exists) {
+#if defined(__HIP_DEVICE_COMPILE__)
     using Chunk = std::uint32_t __attribute__((vector_size(16)));
     Chunk chunk{};
     if (exists) chunk = *static_cast<Chunk const*>(from);
     *static_cast<Chunk*>(to) = chunk;
+#endif
   }
   KOKKOS_INLINE_FUNCTION static void wait() {}
 };
