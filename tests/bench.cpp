@@ -13,11 +13,13 @@
 #include "../bench/arguments.hpp"
 #include "../bench/report.hpp"
 #include "../bench/statistics.hpp"
+#include "temporary_folder.hpp"
 #include <nlohmann/json.hpp>
 
 namespace {
 
 using namespace bench;
+using kfuse::test::TemporaryFolder, kfuse::test::text_of;
 
 // What `call` refuses, as text; empty if it does not.
 template <class Call>
@@ -32,21 +34,9 @@ std::string refusal(Call const& call) {
 
 constexpr int most = std::numeric_limits<int>::max();
 
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kfuse-bench-XXXXXX").string();
-    path = mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::size_t files() const {
-    return std::size_t(std::distance(std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()));
-  }
-};
-
-std::string text_of(std::filesystem::path const& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
+std::size_t files_in(TemporaryFolder const& folder) {
+  std::filesystem::directory_iterator const first(folder.path());
+  return std::size_t(std::distance(first, std::filesystem::directory_iterator()));
 }
 
 Run timed_run() {
@@ -154,25 +144,25 @@ TEST_CASE("the report is strict JSON, with the same fields in every run and null
 }
 
 TEST_CASE("a file appears when it is whole, and replaces an old one only then") {
-  Folder const folder;
-  auto const path = folder.path / "out.json";
+  TemporaryFolder const folder;
+  auto const path = folder.path() / "out.json";
   std::ofstream(path) << "old";
   {
     NewFile const file(path.string());
     CHECK(text_of(path) == "old");
-    CHECK(folder.files() == 1);  // nothing lies around while the work runs
+    CHECK(files_in(folder) == 1);  // nothing lies around while the work runs
     file.write("new");
     CHECK(text_of(path) == "new");
   }
   CHECK(text_of(path) == "new");
-  CHECK(folder.files() == 1);
+  CHECK(files_in(folder) == 1);
 }
 
 TEST_CASE("a file that cannot be written is refused before the work") {
-  Folder const folder;
-  for (auto const& path : {folder.path / "absent" / "out.json", folder.path, std::filesystem::path()}) {
+  TemporaryFolder const folder;
+  for (std::filesystem::path const path : {folder.path("absent/out.json"), folder.path(), std::filesystem::path()}) {
     CAPTURE(path.string());
     CHECK(refusal([&] { NewFile file(path.string()); }).find("--json") == 0);
   }
-  CHECK(folder.files() == 0);
+  CHECK(files_in(folder) == 0);
 }

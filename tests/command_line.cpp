@@ -11,15 +11,14 @@
 #include <iterator>
 #include <string>
 
+#include "temporary_folder.hpp"
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
 namespace {
 
-std::string text_of(std::filesystem::path const& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+using namespace kfuse::test;
+
 bool contains(std::string const& text, std::string const& part) {
   return text.find(part) != std::string::npos;
 }
@@ -43,23 +42,17 @@ doctest::skip unless_it_is_there() {
 // The program, in a folder of its own.
 class Program {
  public:
-  Program() {
-    std::string name = (std::filesystem::temp_directory_path() / "kfuse-bench-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~Program() { std::filesystem::remove_all(folder_); }
-
   Outcome run(std::string const& arguments) const {
-    std::string const command = "cd '" + folder_.string() + "' && '" + std::getenv("KFUSE_BENCH") + "' " + arguments +
-                                " >stdout.txt 2>stderr.txt </dev/null";
+    std::string const command = "cd '" + folder_.path().string() + "' && '" + std::getenv("KFUSE_BENCH") + "' " +
+                                arguments + " >stdout.txt 2>stderr.txt </dev/null";
     int const status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(file("stdout.txt")), text_of(file("stderr.txt"))};
   }
-  std::filesystem::path file(std::string const& name) const { return folder_ / name; }
+  std::filesystem::path file(std::string const& name) const { return folder_.path(name); }
   nlohmann::json json(std::string const& name) const { return nlohmann::json::parse(text_of(file(name))); }
   // Nothing but what the test put there.
   bool has_left(std::initializer_list<std::string> names) const {
-    for (auto const& entry : std::filesystem::directory_iterator(folder_)) {
+    for (auto const& entry : std::filesystem::directory_iterator(folder_.path())) {
       std::string const name = entry.path().filename().string();
       bool const known = std::find(names.begin(), names.end(), name) != names.end();
       if (!known && name != "stdout.txt" && name != "stderr.txt") return false;
@@ -68,7 +61,7 @@ class Program {
   }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 char const* const tiny_llama = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4,

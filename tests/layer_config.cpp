@@ -13,9 +13,11 @@
 #include <map>
 #include <utility>
 
-#include <stdlib.h>
+#include "temporary_folder.hpp"
 
 namespace {
+
+using kfuse::test::TemporaryFolder;
 
 namespace fs = std::filesystem;
 using kfuse::Family;
@@ -133,31 +135,6 @@ void refused(Json const& object, std::string const& part) {
   CHECK(message.starts_with("test.json"));
   refused(message, part);
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "kfuse-layer-config-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  TemporaryFolder(TemporaryFolder const&) = delete;
-  TemporaryFolder& operator=(TemporaryFolder const&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
-  fs::path const& path() const { return path_; }
-
-  fs::path write(std::string const& name, std::string const& text) const {
-    std::ofstream(path_ / name) << text;
-    return path_ / name;
-  }
-
- private:
-  fs::path path_;
-};
 
 fs::path test_data(std::string const& name) {
   char const* const folder = std::getenv("KFUSE_TEST_DATA");

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <stdlib.h>
+#include "temporary_folder.hpp"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,34 +26,12 @@ using kfuse::Safetensors;
 using kfuse::StoredTensor;
 using kfuse::StoredType;
 using kfuse::impl::text;
+using kfuse::test::TemporaryFolder;
 
-// A folder of this test alone, removed when the test ends.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "kfuse-safetensors-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  Folder(Folder const&) = delete;
-  Folder& operator=(Folder const&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
-  fs::path path(std::string const& name) const { return path_ / name; }
-
-  fs::path write(std::string const& bytes, std::string const& name = "x.safetensors") const {
-    std::ofstream stream(path(name), std::ios::binary | std::ios::trunc);
-    stream.write(bytes.data(), std::streamsize(bytes.size()));
-    REQUIRE(stream.good());
-    return path(name);
-  }
-
- private:
-  fs::path path_;
-};
+fs::path write_file(TemporaryFolder const& folder, std::string const& bytes,
+                    std::string const& name = "x.safetensors") {
+  return folder.write(name, bytes);
+}
 
 std::string bytes_of(std::uint64_t value, int count = 8) {
   std::string bytes;
@@ -97,8 +75,8 @@ std::string refusal(Work const& work) {
 }
 
 std::string refusal_of_file(std::string const& bytes) {
-  Folder const folder;
-  auto const path = folder.write(bytes);
+  TemporaryFolder const folder;
+  auto const path = write_file(folder, bytes);
   std::string const message = refusal([&] { Safetensors const file(path); });
   if (!message.empty()) CHECK(message.find(path.string()) != message.npos);
   return message;
@@ -116,9 +94,10 @@ bool mentions(std::string const& message, std::string const& part) {
 }
 
 // A file of one tensor "x" of these bytes.
-Safetensors one_tensor(Folder const& folder, std::string const& dtype, std::string const& data, std::size_t count) {
+Safetensors one_tensor(TemporaryFolder const& folder, std::string const& dtype, std::string const& data,
+                       std::size_t count) {
   return Safetensors(
-      folder.write(file_of(object(tensor_json("x", dtype, text("[", count, "]"), 0, data.size())), data)));
+      write_file(folder, file_of(object(tensor_json("x", dtype, text("[", count, "]"), 0, data.size())), data)));
 }
 
 template <class Number>
@@ -129,7 +108,7 @@ void check_whole_numbers(std::string const& dtype, StoredType type) {
   Number const least = wide ? Number(Limits::is_signed ? -(std::int64_t{1} << 53) : 0) : Limits::min();
   Number const most = wide ? Number(std::int64_t{1} << 53) : Limits::max();
   std::vector<Number> const numbers = {0, 1, 2, least, most};
-  Folder const folder;
+  TemporaryFolder const folder;
   auto const file = one_tensor(folder, dtype, bytes_of(numbers), numbers.size());
   CHECK(file.tensor("x").dtype == type);
   auto const doubles = kfuse::to_double(file.tensor("x"));
@@ -161,7 +140,7 @@ void check_small_floats(std::string const& dtype, int exponent_bits, int mantiss
   CAPTURE(dtype);
   std::vector<Bits> patterns(std::size_t{1} << (8 * sizeof(Bits)));
   std::iota(patterns.begin(), patterns.end(), Bits{0});
-  Folder const folder;
+  TemporaryFolder const folder;
   auto const file = one_tensor(folder, dtype, bytes_of(patterns), patterns.size());
   auto const doubles = kfuse::to_double(file.tensor("x"));
   auto const floats = kfuse::to_float(file.tensor("x"));
@@ -216,8 +195,8 @@ std::string small_file() {
 }
 
 // Opens the file; it is either refused properly or consistent.
-void survive(Folder const& folder, std::string const& bytes) {
-  auto const path = folder.write(bytes);
+void survive(TemporaryFolder const& folder, std::string const& bytes) {
+  auto const path = write_file(folder, bytes);
   std::string const message = refusal([&] { check_consistent(Safetensors(path), bytes); });
   if (!message.empty() && message.find(path.string()) == message.npos) FAIL(message);
 }
@@ -228,7 +207,7 @@ TEST_SUITE_BEGIN("safetensors");
 
 TEST_CASE("numbers of every type come back exactly") {
   SUBCASE("doubles and floats") {
-    Folder const folder;
+    TemporaryFolder const folder;
     std::vector<double> const doubles = {0.1, -0.0, 5e-324, 1.7e308, INFINITY, NAN, 1.0 + 1e-15};
     auto const wide = one_tensor(folder, "F64", bytes_of(doubles), doubles.size());
     auto const same = kfuse::to_double(wide.tensor("x"));
@@ -236,7 +215,7 @@ TEST_CASE("numbers of every type come back exactly") {
     CHECK(std::memcmp(same.data(), doubles.data(), doubles.size() * sizeof(double)) == 0);
 
     std::vector<float> const floats = {0.1f, -0.f, 1e-45f, 3.4e38f, -INFINITY};
-    Folder const other;
+    TemporaryFolder const other;
     auto const narrow = one_tensor(other, "F32", bytes_of(floats), floats.size());
     CHECK(kfuse::to_float(narrow.tensor("x")) == floats);
     CHECK(kfuse::to_double(narrow.tensor("x")) == std::vector<double>(floats.begin(), floats.end()));
@@ -260,14 +239,14 @@ TEST_CASE("numbers of every type come back exactly") {
     check_whole_numbers<std::uint8_t>("U8", StoredType::u8);
   }
   SUBCASE("truth values") {
-    Folder const folder;
+    TemporaryFolder const folder;
     auto const file = one_tensor(folder, "BOOL", std::string("\x00\x01\x01", 3), 3);
     CHECK(kfuse::to_double(file.tensor("x")) == std::vector<double>{0, 1, 1});
   }
 }
 
 TEST_CASE("doubles are rounded to the nearest float") {
-  Folder const folder;
+  TemporaryFolder const folder;
   double const half_step = std::ldexp(1.0, -24);
   std::vector<double> const numbers = {1 + half_step, 1 + 1.01 * half_step, 1 + 3 * half_step, 1e300, 0.1};
   auto const file = one_tensor(folder, "F64", bytes_of(numbers), numbers.size());
@@ -278,20 +257,20 @@ TEST_CASE("doubles are rounded to the nearest float") {
 TEST_CASE("a whole number that double cannot hold is refused, and rounded once for float") {
   std::int64_t const odd = (std::int64_t{1} << 53) + 1;
   for (std::string const dtype : {"I64", "U64"}) {
-    Folder const folder;
+    TemporaryFolder const folder;
     auto const file = one_tensor(folder, dtype, bytes_of(std::vector<std::int64_t>{odd}), 1);
     mentions(refusal([&] { kfuse::to_double(file.tensor("x")); }), "9007199254740993");
     CHECK(kfuse::to_float(file.tensor("x")) == std::vector<float>{9007199254740992.f});
   }
-  Folder const folder;
+  TemporaryFolder const folder;
   std::vector<std::int64_t> const extremes = {std::numeric_limits<std::int64_t>::min()};
   auto const file = one_tensor(folder, "I64", bytes_of(extremes), 1);
   mentions(refusal([&] { kfuse::to_double(file.tensor("x")); }), "-9223372036854775808");
 }
 
 TEST_CASE("names, shapes, types and metadata are those of the file") {
-  Folder const folder;
-  Safetensors const file(folder.write(small_file()));
+  TemporaryFolder const folder;
+  Safetensors const file(write_file(folder, small_file()));
   CHECK(file.names() == std::vector<std::string>{"a", "b.weight", "none", "s"});
   CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "pt"}});
   CHECK(file.contains("b.weight"));
@@ -306,8 +285,8 @@ TEST_CASE("names, shapes, types and metadata are those of the file") {
 }
 
 TEST_CASE("unaligned data is read") {
-  Folder const folder;
-  Safetensors const file(folder.write(small_file()));
+  TemporaryFolder const folder;
+  Safetensors const file(write_file(folder, small_file()));
   CHECK(kfuse::to_double(file.tensor("a")) == std::vector<double>{1, 2, 3});
   CHECK(kfuse::to_double(file.tensor("b.weight")) == std::vector<double>{1.5, -2});
   // Wherever the data starts, the floats behind the bytes "a" are unaligned in one of two headers.
@@ -316,8 +295,8 @@ TEST_CASE("unaligned data is read") {
   std::string const data = text("\x07", bytes_of(std::vector<double>{0.3}));
   int unaligned = 0;
   for (std::string const padding : {"", " "}) {
-    Folder const other;
-    Safetensors const shifted(other.write(file_of(header + padding, data)));
+    TemporaryFolder const other;
+    Safetensors const shifted(write_file(other, file_of(header + padding, data)));
     unaligned += misaligned(shifted.tensor("b"));
     CHECK(kfuse::to_double(shifted.tensor("b")) == std::vector<double>{0.3});
     CHECK(kfuse::to_float(shifted.tensor("b")) == std::vector<float>{0.3f});
@@ -326,8 +305,8 @@ TEST_CASE("unaligned data is read") {
 }
 
 TEST_CASE("a scalar has one element and an empty tensor none") {
-  Folder const folder;
-  Safetensors const file(folder.write(small_file()));
+  TemporaryFolder const folder;
+  Safetensors const file(write_file(folder, small_file()));
   CHECK(file.tensor("s").shape.empty());
   CHECK(kfuse::to_double(file.tensor("s")) == std::vector<double>{1});
   CHECK(file.tensor("none").shape == std::vector<std::int64_t>{0, 4});
@@ -337,8 +316,8 @@ TEST_CASE("a scalar has one element and an empty tensor none") {
 }
 
 TEST_CASE("a file without tensors is a file") {
-  Folder const folder;
-  Safetensors const file(folder.write(file_of("{}")));
+  TemporaryFolder const folder;
+  Safetensors const file(write_file(folder, file_of("{}")));
   CHECK(file.names().empty());
   CHECK(file.metadata().empty());
   mentions(refusal([&] { file.tensor("x"); }), "none at all");
@@ -346,25 +325,25 @@ TEST_CASE("a file without tensors is a file") {
 
 TEST_CASE("moving the file leaves its tensors where they are") {
   static_assert(!std::is_copy_constructible_v<Safetensors> && !std::is_copy_assignable_v<Safetensors>);
-  Folder const folder;
-  Safetensors first(folder.write(small_file()));
+  TemporaryFolder const folder;
+  Safetensors first(write_file(folder, small_file()));
   StoredTensor const before = first.tensor("b.weight");
   Safetensors second(std::move(first));
   CHECK(second.tensor("b.weight").data == before.data);
-  Safetensors third(folder.write(file_of("{}"), "empty.safetensors"));
+  Safetensors third(write_file(folder, file_of("{}"), "empty.safetensors"));
   third = std::move(second);
   CHECK(kfuse::to_double(third.tensor("b.weight")) == std::vector<double>{1.5, -2});
   CHECK(kfuse::to_double(before) == std::vector<double>{1.5, -2});
 }
 
 TEST_CASE("an absent name is refused with its nearest neighbours") {
-  Folder const folder;
+  TemporaryFolder const folder;
   std::string const header =
       object(tensor_json("model.layers.0.mlp.up_proj.weight", "U8", "[1]", 0, 1),
              tensor_json("model.layers.0.mlp.gate_proj.weight", "U8", "[1]", 1, 2),
              tensor_json("model.layers.1.mlp.up_proj.weight", "U8", "[1]", 2, 3),
              tensor_json("lm_head.weight", "U8", "[1]", 3, 4), tensor_json("zzz", "U8", "[1]", 4, 5));
-  Safetensors const file(folder.write(file_of(header, "12345")));
+  Safetensors const file(write_file(folder, file_of(header, "12345")));
   std::string const message = refusal([&] { file.tensor("layers.0.mlp.up_proj.weight"); });
   mentions(message, "\"layers.0.mlp.up_proj.weight\"");
   mentions(message, "nearest names are \"model.layers.0.mlp.up_proj.weight\"");
@@ -374,7 +353,7 @@ TEST_CASE("an absent name is refused with its nearest neighbours") {
 }
 
 TEST_CASE("what is not a file of its own is refused") {
-  Folder const folder;
+  TemporaryFolder const folder;
   auto const open = [&](fs::path const& path) { return refusal([&] { Safetensors const file(path); }); };
   mentions(open(folder.path("absent.safetensors")), "cannot be opened");
   mentions(open(folder.path("absent.safetensors")), "absent.safetensors");
@@ -508,17 +487,17 @@ TEST_CASE("messages stay short and printable whatever the file says") {
 }
 
 TEST_CASE("a file cut at any byte is refused") {
-  Folder const folder;
+  TemporaryFolder const folder;
   std::string const bytes = small_file();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     CAPTURE(length);
-    auto const path = folder.write(bytes.substr(0, length));
+    auto const path = write_file(folder, bytes.substr(0, length));
     CHECK_FALSE(refusal([&] { Safetensors const file(path); }).empty());
   }
 }
 
 TEST_CASE("a file with any byte changed, dropped or doubled is refused or consistent") {
-  Folder const folder;
+  TemporaryFolder const folder;
   std::string const bytes = small_file();
   std::string const hostile = std::string("\0\xFF{}[],:\"\\-.eE09 ntf/u", 22);
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -539,7 +518,7 @@ TEST_CASE("a file with any byte changed, dropped or doubled is refused or consis
 }
 
 TEST_CASE("the same with the header length kept true, so that the damage reaches the JSON") {
-  Folder const folder;
+  TemporaryFolder const folder;
   std::string const bytes = small_file();
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
