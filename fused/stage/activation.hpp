@@ -47,7 +47,7 @@ template <Activation activation>
 struct Activate {
   using stage = ElementStage;
   static constexpr int flops = activation == Activation::relu ? 1 : activation == Activation::silu ? 4 : 8;
-  static constexpr int extra_registers = activation == Activation::gelu ? 16 : 8;
+  static constexpr int extra_registers = activation == Activation::gelu || activation == Activation::silu ? 16 : 8;
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
 #pragma unroll  // values that are counted through by a loop would leave their registers
