@@ -18,12 +18,14 @@ endif
 toolchain := build/deps/$(PRESET).cmake
 build := cmake --build $(BUILD) --target
 
-.PHONY: help bench test setup weights picture format format-check clean force
+.PHONY: help bench test setup weights budgets programs picture format format-check clean force
 
 help: ; @echo "$$usage"
 define usage
 make bench         set up, build, and run the layer benchmark on the best device of this machine
 make test          set up, build, and run the tests
+make budgets       write the table of what kernels take of each GPU anew
+make programs      compile and link the models and the benchmark for GPUs of both vendors; no GPU is needed
 make picture       draw the results under bench/results
 make format        format all sources; `make format-check` only looks
 make clean         remove build/
@@ -50,6 +52,13 @@ endif
 test: $(BUILD)/configured weights
 	@$(build) all >&2
 	@core/cmake/run-tests.sh $(BUILD) $(CTEST_ARGUMENTS)
+
+# For GPUs of both vendors, on any machine. `make test` checks the table.
+budgets:
+	@tests/device_code/compile.sh build/device_code
+	@python3 tests/device_code/budgets.py build/device_code --write
+programs:
+	@tests/device_code/compile.sh build/device_code programs
 
 picture:
 	@python=$$($(setup) matplotlib) && "$$python" bench/plot.py bench/results

@@ -152,10 +152,10 @@ class Kernel:
 
     @property
     def occupancy(self):
-        """How many teams or waves fit, by registers; by nothing else that the code tells."""
+        """How many teams or waves fit, by registers and by nothing else; None if the code does not tell."""
         chip = CHIPS[self.target]
         taken = max(1, -(-self.registers // chip.granule)) * chip.granule
         waves = min(chip.registers // taken, chip.most_waves) * chip.parts
-        if chip.counts == "waves" or not self.bounds:
+        if chip.counts == "waves":
             return waves
-        return min(waves // -(-self.bounds[0] // self.wave), 32)
+        return min(waves // -(-self.bounds[0] // self.wave), 32) if self.bounds else None

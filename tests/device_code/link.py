@@ -49,4 +49,7 @@ def main(description, vendor, program, *objects):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except subprocess.CalledProcessError as error:  # the tool has said why
+        sys.exit(error.stderr or 1)
