@@ -7,8 +7,10 @@ budgets.py FOLDER [--write] [--list]   FOLDER: where compile.sh has compiled
   --list    print all that is known of each kernel
 The table is compared where the compilers are those that wrote it; elsewhere the rules alone are applied."""
 import argparse
+import concurrent.futures
 import difflib
 import json
+import os
 import pathlib
 import sys
 
@@ -138,7 +140,8 @@ def main():
         print("skipped: nothing has been compiled, see device_code_compile")
         return SKIPPED
     tools = json.loads(description.read_text())
-    kernels = [kernel for file in files for kernel in read_file(tools, file)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # the time is the disassemblers'
+        kernels = [kernel for found in pool.map(lambda file: read_file(tools, file), files) for kernel in found]
     if arguments.list:
         for k in kernels:
             print(f"{k.target}\t{k.name}\t{cell(k)}\tbounds {k.bounds}, argument {k.argument}, {k.instructions} instructions")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the kernels of compiled files: NVIDIA's by cuobjdump, AMD's by LLVM's readelf and objdump."""
+import collections
 import pathlib
 import re
 import subprocess
@@ -29,21 +30,23 @@ def demangle(tools, names):
 
 
 def counts(mnemonics, classes):
-    found = {name: sum(bool(re.match(pattern, m)) for m in mnemonics) for name, pattern in classes.items()}
-    return found | {"instructions": len(mnemonics)}
+    found = {name: sum(n for mnemonic, n in mnemonics.items() if re.match(pattern, mnemonic))
+             for name, pattern in classes.items()}
+    return found | {"instructions": sum(mnemonics.values())}
 
 
 def cuda_code(text):
-    """{target: {kernel: its mnemonics}} of what `cuobjdump -sass` prints."""
-    code, kernel, target = {}, [], ""
+    """{target: {kernel: how often it has each mnemonic}} of what `cuobjdump -sass` prints."""
+    code, kernel, target = {}, collections.Counter(), ""
+    instruction = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)")
     for line in text.splitlines():
-        if found := re.match(r"arch = (\w+)", line):
+        if found := instruction.match(line):
+            if found[1] != "NOP":  # what fills the last line of the instruction cache
+                kernel[found[1]] += 1
+        elif found := re.match(r"arch = (\w+)", line):
             target = found[1]
         elif found := re.match(r"\s+Function : (\S+)", line):
-            kernel = code.setdefault(target, {}).setdefault(found[1], [])
-        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", line):
-            if found[1] != "NOP":  # what fills the last line of the instruction cache
-                kernel.append(found[1])
+            kernel = code.setdefault(target, {}).setdefault(found[1], collections.Counter())
     return code
 
 
@@ -72,18 +75,19 @@ def read_cuda(tools, path, operator):
                 operator, target, functor, launch_bounds(name), registers=taken["REG"], spills=0, scalar_spills=0,
                 stack=taken["STACK"] + taken["LOCAL"], shared=taken["SHARED"],
                 argument=taken["CONSTANT[0]"] - CUDA_PARAMETERS[target], wave=32,
-                **counts(code.get(target, {}).get(symbol, []), CUDA)))
+                **counts(code.get(target, {}).get(symbol, {}), CUDA)))
     return kernels
 
 
 def hip_code(text):
-    """{kernel: its mnemonics} of what `llvm-objdump -d` prints."""
-    code, kernel = {}, []
+    """{kernel: how often it has each mnemonic} of what `llvm-objdump -d` prints."""
+    code, kernel = {}, collections.Counter()
+    instruction = re.compile(r"\s+([a-z]\w+)")
     for line in text.splitlines():
-        if found := re.match(r"(?:[0-9a-f]+ )?<(.+)>:$", line):
-            kernel = code.setdefault(found[1], [])
-        elif found := re.match(r"\s+([a-z]\w+)", line):
-            kernel.append(found[1])
+        if found := instruction.match(line):
+            kernel[found[1]] += 1
+        elif found := re.match(r"(?:[0-9a-f]+ )?<(.+)>:$", line):
+            kernel = code.setdefault(found[1], collections.Counter())
     return code
 
 
@@ -109,7 +113,7 @@ def read_hip(tools, path, operator, target):
             operator, target, functor, launch_bounds(name), registers=number["vgpr_count"],
             spills=number["vgpr_spill_count"], scalar_spills=number["sgpr_spill_count"],
             stack=number["private_segment_fixed_size"], shared=number["group_segment_fixed_size"], argument=number["argument"], wave=number["wavefront_size"],
-            **counts(code.get(taken["name"], []), HIP)))
+            **counts(code.get(taken["name"], {}), HIP)))
     return kernels
 
 
