@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
 
 #include "simulated_lanes.hpp"
@@ -65,7 +64,7 @@ void multiply(float* sums, std::uint32_t const* a, std::uint32_t const* b) {
 
   auto const put = [](float& entry, Element x) {
     float const value = to_real(x);
-    if (!std::isnan(entry) && entry != value) throw std::logic_error("lanes differ in an entry that they share");
+    if (!std::isnan(entry) && entry != value) SharedByTeam::running->fail("lanes differ in an entry that they share");
     entry = value;
   };
   own = SharedByTeam::running->together(own, Layout::operation, [&](std::vector<Registers>& lanes) {
@@ -95,7 +94,7 @@ void load_matrices(std::uint32_t (&word)[4], std::uintptr_t address) {
   } own{address, {}};
   own = SharedByTeam::running->together(own, 1003 + transposed, [](std::vector<Registers>& lanes) {
     for (Registers const& lane : lanes)
-      if (lane.row % 16 != 0) throw std::logic_error("a row of ldmatrix is not aligned to 16 bytes");
+      if (lane.row % 16 != 0) SharedByTeam::running->fail("a row of ldmatrix is not aligned to 16 bytes");
     for (int lane = 0; lane < int(lanes.size()); ++lane)
       for (int e = 0; e < 8; ++e) {
         int const matrix = e / 2, outer = lane / 4, inner = lane % 4 * 2 + e % 2;

@@ -69,6 +69,8 @@ class SharedByTeam {
 
   // The lane that runs.
   int lane() const { return fibers_.current(); }
+  // Makes the launch throw.
+  void fail(std::string const& reason) { fibers_.fail(reason); }
 
   // An operation of a lane group: each lane gives its registers, f(all) changes those of all lanes, [width], at once,
   // and each lane takes its own.
@@ -97,7 +99,7 @@ class SharedByTeam {
       auto const before = all;
       for (int i = 0; i < width; ++i) {
         int const from = wrong ? i : source(i);
-        if (from < 0 || from >= width) throw std::logic_error("a value is taken from a lane beyond the group");
+        if (from < 0 || from >= width) return fail("a value is taken from a lane beyond the group");
         all[i] = before[from];
       }
     });
@@ -107,8 +109,10 @@ class SharedByTeam {
     fibers_.meet(all_, 0, [] {});
   }
   void* scratch(std::size_t bytes) {
-    if (bytes + guard_bytes > scratch_.size()) throw std::logic_error("more scratch is used than was launched with");
-    return scratch_.data();
+    if (bytes + guard_bytes <= scratch_.size()) return scratch_.data();
+    fail("more scratch is used than was launched with");
+    excess_.resize(bytes);  // to be used until the end of the turn
+    return excess_.data();
   }
 
   // 16 bytes, or zeros where nothing exists.
@@ -130,7 +134,7 @@ class SharedByTeam {
   std::vector<Fibers::Meeting> groups_;
   Fibers::Meeting all_;
   std::vector<std::byte> given_;  // [lanes] slots
-  std::vector<std::byte> scratch_;
+  std::vector<std::byte> scratch_, excess_;
   Copies copies_;
   std::vector<std::vector<std::pair<void*, void const*>>> late_;  // copies of each lane
   Fault fault_;
