@@ -3,7 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <string>
+#include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "attention_lanes.hpp"

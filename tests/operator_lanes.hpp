@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -125,7 +127,10 @@ void check(std::string const& name, std::vector<int> const& widths, Operator con
     CAPTURE(columns);
     int const rows = columns <= 100 ? 37 : columns <= 600 ? 9 : 2;
     auto const all = lanes({.rows = rows, .columns = columns});
-    CHECK(deviation(all, results(Host(), {.rows = rows, .columns = columns}), 0.1) <= 2 * tolerance<Element>());
+    auto const host = results(Host(), {.rows = rows, .columns = columns});
+    double largest = 0;  // below a tenth of it, sums may have cancelled
+    for (double const y : host) largest = std::max(largest, std::abs(y));
+    CHECK(deviation(all, host, largest / 10) <= 2 * tolerance<Element>());
     CHECK(lanes({.rows = rows, .columns = columns, .shift = 1, .gap = 3}) == all);
     // The last row alone: where it is long, its segments have teams of their own.
     std::vector<double> const last(all.end() - all.size() / rows, all.end());
