@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that asks which vendor. `backend` names the device side of this build; BackendOf<Space> is what serves
-// one execution space (a CUDA build also runs on host spaces).
+// Asks which vendor it is, as blas.hpp and fragment.hpp beside it do, and nobody else. `backend` names the device side
+// of this build; BackendOf<Space> is what serves one execution space (a CUDA build also runs on host spaces).
 //
 // A backend offers, verb for verb:
 //   arithmetic   narrow conversions, exp2, divide, on the device and on the host

@@ -6,8 +6,8 @@
 //
 // On NVIDIA GPUs it is cuBLASLt, on AMD GPUs hipBLASLt, which also apply a bias and some activations, or else rocBLAS;
 // on the host Kokkos Kernels; each if this build has it. Sums are kept in float, for fp64 in double, and never in TF32.
-// The same product on the same device has the same bits each time, but a row's may depend on how many rows there are:
-// libraries choose their algorithm by shape.
+// The same product on the same device has the same bits each time (of hipBLASLt and rocBLAS this is not secured yet),
+// but a row's may depend on how many rows there are: libraries choose their algorithm by shape.
 #ifndef KFUSE_CORE_BLAS_HPP
 #define KFUSE_CORE_BLAS_HPP
 

@@ -25,6 +25,7 @@ void launch(Space const& space, std::string const& label, std::ptrdiff_t league,
   static_assert(sizeof(Kernel) <= 512,
                 "kernel arguments beyond 512 bytes go through memory, which breaks capture; split the chain into two "
                 "calls of fuse");
+  static_assert(Kernel::threads > 0 && Kernel::registers > 0, "a kernel states its launch bounds");
   static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device byte by byte");
   check(Kokkos::is_initialized(), label, "Kokkos is not initialized; create a Kokkos::ScopeGuard in main first");
   check(league <= std::numeric_limits<int>::max(), label,

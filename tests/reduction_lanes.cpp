@@ -2,6 +2,8 @@
 // Row operators that reduce, on lane groups of 32 and of 64.
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
+#include <kfuse/fused/layernorm.hpp>
+#include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/softmax.hpp>
 
 #include <doctest/doctest.h>

@@ -4,28 +4,31 @@
 
 Outside backends/:
   vendor    nothing names a vendor's language, built-in or chip, and no #if asks for one
-  width     nothing knows how many lanes a group has: lane numbers meet no 31, 32, 63 or 64
+  width     nothing knows how many lanes a group has: lane numbers meet no 31, 32, 63 or 64 (as far as one expression
+            shows it; what runs on lanes of both widths in tests/*_lanes.cpp shows the rest)
   kernel    every kernel is a struct with the bounds `threads` and `registers`, started by impl::launch alone
   atomic    no atomics: sums are taken in a fixed order
   if        what backends/ has for one vendor is guarded by that vendor's macro
+  lanes     each operator runs in a tests/*_lanes.cpp
 Comments and string literals may say what they like. One line per finding; the exit status is 1 if there is any."""
 import pathlib
 import re
 import sys
 
 VENDOR = re.compile(
-    r"\b(cuda\w*|hip[A-Z_]\w*|hip|sycl|nvcc|__shfl\w*|__syncthreads|__syncwarp|__global__|__device__|__shared__"
-    r"|(thread|block)Idx|(block|grid)Dim|warpSize|warp|wavefront|__CUDA\w*|__HIP\w*|__gfx\w+|__builtin_amdgcn\w*"
-    r"|KOKKOS_ENABLE_(CUDA|HIP|SYCL)\w*|KOKKOS_ARCH_\w+|asm)\b"
-    r"|(?<![a-z\d])(sm_?\d\d|gfx\d\w|volta|turing|ampere|hopper|blackwell|[cr]dna|[agv]100|h[12]00|mi[123]\d\d)",
-    re.IGNORECASE)
-LANES = r"(?:\brank\(\)|\b\w*(?:lane|width|warp|wave)\w*)"
+    r"\b(cuda\w*|hip[A-Z_]\w*|sycl|nvcc|__shfl\w*|__syncthreads|__syncwarp|__global__|__device__|__shared__"
+    r"|(thread|block)Idx|(block|grid)Dim|\w*(warp|wavefront)\w*|__CUDA\w*|__HIP\w*|__gfx\w+|__NVCC__|__AMDGCN\w*"
+    r"|__builtin_amdgcn\w*|KOKKOS_ENABLE_(CUDA|HIP|SYCL)\w*|KOKKOS_ARCH_\w+|asm)\b"
+    r"|(?<![a-z\d])(cuda|hip|sm_?\d\d|gfx\d\w|volta|turing|ampere|hopper|blackwell|[cr]dna|[agv]100|h[12]00"
+    r"|mi[123]\d\d)(?![a-z])", re.IGNORECASE)
+LANES = r"(?:rank\(\)|size\(\)|\b\w*(?:lane|width|rank|wave)\w*)"
 NUMBERS = r"\b(?:31|32|63|64|0x1f|0x20|0x3f|0x40)u?\b"
-OPERATOR = r"\s*(?:[-+*/%&|^<>=!]=?|<<|>>)\s*"
+OPERATOR = r"\s*\)?\s*(?:[-+*/%&|^<>=!]=?|<<|>>)\s*"
 WIDTH = re.compile(rf"{LANES}{OPERATOR}{NUMBERS}|{NUMBERS}{OPERATOR}(?:[\w.]|::|->)*{LANES}"
+                   rf"|{LANES}\s*>>\s*[56]\b|{LANES}[^;{{}},]*\)\s*[%/&]\s*{NUMBERS}|\bthreads\s*[%/]\s*{NUMBERS}"
                    rf"|\b(?:shuffle\w*|broadcast)\([^;{{}}]*{NUMBERS}\s*\)")
 LAUNCHES = re.compile(r"\b(parallel_(for|reduce|scan)|KOKKOS_(CLASS_)?LAMBDA|TeamPolicy|RangePolicy|MDRangePolicy)\b")
-KERNEL = re.compile(r"\bstruct\s+(\w*Kernel)\s*\{")
+KERNEL = re.compile(r"\b(?:struct|class)\s+(\w*Kernel)\b[^;{}()]*\{")
 
 
 def code_of(text):
@@ -88,7 +91,8 @@ def guards(code, macro):
             if directive.group(1) in ("elif", "else", "endif"):
                 open_conditions.pop()
             if directive.group(1) != "endif":
-                open_conditions.append(directive.group(2))
+                guards_nothing = directive.group(1) in ("ifndef", "else") or "||" in directive.group(2)
+                open_conditions.append("" if guards_nothing else directive.group(2))
         elif (found := builtin.search(line)) and not any(re.match(rf"[^!]*({macro})", c) for c in open_conditions):
             yield number, f"'{found.group()}' is outside of #if defined({macro})"
 
@@ -111,9 +115,22 @@ def findings(root):
                 yield path.relative_to(root), line, "if", message
 
 
+def operators_without_lanes(root):
+    """Operators that no tests/*_lanes.cpp runs on lanes that really exist. `attention_rows` is a part of `attention`."""
+    root = pathlib.Path(root)
+    names = {path.stem for path in (root / "fused").glob("*.hpp")}
+    included = "".join(path.read_text() for path in (root / "tests").glob("*_lanes.[hc]pp"))
+    for name in sorted(names):
+        is_part = any(name.startswith(other + "_") for other in names)
+        if not is_part and f"<kfuse/fused/{name}.hpp>" not in included:
+            yield pathlib.Path("fused", name + ".hpp"), 1, "lanes", f"no tests/*_lanes.cpp includes and runs {name}"
+
+
 if __name__ == "__main__":
+    if not list(pathlib.Path(sys.argv[1]).glob("fused/*.hpp")):
+        sys.exit(f"{sys.argv[1]} holds no sources of kfuse")
     broken = 0
-    for path, line, rule, message in findings(sys.argv[1]):
+    for path, line, rule, message in [*findings(sys.argv[1]), *operators_without_lanes(sys.argv[1])]:
         print(f"{path}:{line}: [{rule}] {message}")
         broken += 1
     if broken == 0:

@@ -30,7 +30,8 @@ class SourceRules(unittest.TestCase):
         for line in ("#if defined(KOKKOS_ENABLE_CUDA)", "#ifdef __HIP_DEVICE_COMPILE__", "cudaStream_t stream;",
                      "hipStream_t stream;", "int i = threadIdx.x;", "#if defined(KOKKOS_ARCH_HOPPER90)",
                      "auto const name = is_h100();", 'asm volatile("nop;");', "__syncthreads();", "cuda::Lanes lanes;",
-                     "float y = __shfl_xor(x, 1);", "constexpr int warp = 8;", "if (chip == gfx942) return;"):
+                     "float y = __shfl_xor(x, 1);", "constexpr int warp = 8;", "int half_warp = 1;", "if (is_cuda) return;",
+                     "bool const use_hip = true;", "#ifdef __NVCC__", "if (chip == gfx942) return;"):
             self.assertEqual(found("fused/x.hpp", line), {"vendor"}, line)
             self.assertEqual(found("backends/host/x.hpp", line), set(), line)
         for line in ("// on CUDA and HIP, warps", '"cuda, hip or host"', "int ship = which;", "/* asm */ int x;",
@@ -40,7 +41,9 @@ class SourceRules(unittest.TestCase):
     def test_width(self):
         for line in ("int g = lanes.rank() / 32;", "bool first = lane % 64 == 0;", "constexpr int width = 32;",
                      "x = lanes.shuffle_xor(x, 32);", "y = lanes.broadcast(f(x), 31);", "int left = 64 - lanes.rank();",
-                     "constexpr int lanes_of_group = 32;", "if (team.lanes_in_use > 63) return;"):
+                     "constexpr int lanes_of_group = 32;", "if (team.lanes_in_use > 63) return;", "int g = lanes.rank() >> 5;",
+                     "int g = (lanes.rank() + 1) % 32;", "int g = team.team_rank() / 32;", "int n = lanes.size() / 64;",
+                     "constexpr int groups = threads / 32;"):
             self.assertEqual(found("fused/x.hpp", line), {"width"}, line)
         for line in ("int g = lanes.rank() / Lanes::width;", "constexpr int threads = 64;", "Tile<Element, 64> tile;",
                      "constexpr int columns = 32;", "x = lanes.shuffle_xor(x, 1);"):
@@ -50,6 +53,8 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(found("core/x.hpp", GOOD_KERNEL), set())
         for bound in ("threads = 128, ", ", registers = 32"):
             self.assertEqual(found("core/x.hpp", GOOD_KERNEL.replace(bound, "")), {"kernel"}, bound)
+        derived = GOOD_KERNEL.replace("CopyKernel {", "CopyKernel final : Base {").replace(", registers = 32", "")
+        self.assertEqual(found("core/x.hpp", derived), {"kernel"})
         for line in ('Kokkos::parallel_for("x", policy, kernel);', "Kokkos::TeamPolicy<Space> policy(1, 1);",
                      "auto f = KOKKOS_LAMBDA(int i) {};"):
             self.assertEqual(found("models/x.hpp", line), {"kernel"}, line)
@@ -59,12 +64,24 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(found("core/x.hpp", "Memory<Kokkos::Atomic> m;"), {"atomic"})
         self.assertEqual(found("core/x.hpp", "std::atomic<int> last;"), set())
 
+    def test_lanes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("fused/op.hpp", ""), ("fused/op_part.hpp", ""), ("tests/some_lanes.cpp", "")):
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+            self.assertEqual([str(p) for p, *_ in source_rules.operators_without_lanes(folder)], ["fused/op.hpp"])
+            path.write_text("#include <kfuse/fused/op.hpp>")
+            self.assertEqual(list(source_rules.operators_without_lanes(folder)), [])
+
     def test_if(self):
         code = '#if defined(__CUDA_ARCH__)\n  asm volatile("nop;");\n#else\n  return 0;\n#endif\n'
         self.assertEqual(found("backends/cuda/x.hpp", code), set())
         removed = code.replace("#if defined(__CUDA_ARCH__)\n", "").replace("#else\n", "").replace("#endif\n", "")
         self.assertEqual(found("backends/cuda/x.hpp", removed), {"if"})
         self.assertEqual(found("backends/cuda/x.hpp", code.replace("defined", "!defined")), {"if"})
+        for condition in ("#ifndef __CUDA_ARCH__", "#if 1 || defined(__CUDA_ARCH__)"):
+            self.assertEqual(found("backends/cuda/x.hpp", code.replace("#if defined(__CUDA_ARCH__)", condition)), {"if"})
         amd = "#if defined(__HIP_DEVICE_COMPILE__)\n  return __shfl_xor(x, 1);\n#endif\n"
         self.assertEqual(found("backends/hip/x.hpp", amd), set())
         self.assertEqual(found("backends/hip/x.hpp", "return __shfl_xor(x, 1);"), {"if"})

@@ -27,8 +27,11 @@ constexpr Chip chip{32, 1536, 16, MatrixCores::none};
 constexpr Chip chip{32, 1024, 16, MatrixCores::none};
 #elif defined(KOKKOS_ARCH_AMD_GFX906) || defined(KOKKOS_ARCH_AMD_GFX908)
 constexpr Chip chip{64, 256, 8, MatrixCores::none};
-#else
+#elif defined(KOKKOS_ARCH_AMD_GFX90A) || defined(KOKKOS_ARCH_AMD_GFX940) || defined(KOKKOS_ARCH_AMD_GFX942) || \
+    defined(KOKKOS_ARCH_AMD_GFX942_APU) || defined(KOKKOS_ARCH_AMD_GFX950) || !defined(KOKKOS_ARCH_AMD_GPU)
 constexpr Chip chip{64, 512, 8, MatrixCores::mfma};
+#else
+#error "kfuse does not know the AMD chip that Kokkos is built for; add it to backends/hip/chip.hpp"
 #endif
 
 }  // namespace kfuse::hip

@@ -41,7 +41,7 @@ bring_llvm() {
 bring_hip() {
   local suite=sid packages device_library=rocm-device-libs-17
   if [ -e "$deps/hip/complete" ]; then return; fi
-  packages=(libamdhip64-dev/$suite)
+  packages=({libamdhip64,libhipblaslt,libhipblas-common,librocblas}-dev/$suite)
   packages+=($(depends "${packages[@]}" | grep -oE '^libamdhip64-[0-9]+')/$suite)
   unpack hip "${packages[@]}" $device_library/"$(newest_suite $device_library)"
   touch "$deps/hip/complete"
@@ -54,7 +54,8 @@ cuda_reader() {  # the path of cuobjdump, where nvdisasm is with it
 
 bring_cuda() {
   local compiler
-  if compiler=$(gpu_compiler nvcc) && [ -e "${compiler%/*}/../include/cublasLt.h" ]; then
+  if compiler=$(gpu_compiler nvcc) && [[ $("$compiler" --version) == *"release 13"* ]] &&
+      [ -e "${compiler%/*}/../include/cublasLt.h" ]; then
     cuda_reader >/dev/null || unpack_wheels reader "${cuda_reader_wheels[@]}"
   else
     unpack_wheels compiler "${cuda_compiler_wheels[@]}" "${cuda_reader_wheels[@]}"
@@ -115,7 +116,6 @@ describe_device_tools() {  # describe_device_tools KEY
   "versions": {
     "nvcc": "$("$nvcc" --version | sed -n 's/.* V//p')",
     "clang": "$("$llvm/clang" --version | sed -n '1s/.*version \([^ ]*\).*/\1/p')",
-    "g++": "$(g++ -dumpfullversion)",
     "HIP": "$(sed -n 's/^HIP_VERSION_\(MAJOR\|MINOR\|PATCH\)=//p' "$hip/share/hip/version" | paste -sd .)",
     "Kokkos": "$(kokkos_version serial)"
   }

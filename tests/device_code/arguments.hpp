@@ -33,8 +33,8 @@ struct Arguments {
   kfuse::Tensor<std::uint8_t, 2> visible;
 };
 
-// A 16-bit type and float: kernels of the other 16-bit type are the same but for the conversion, and what doubles need
-// more is seen in chain.cpp.
+// A 16-bit type and float: kernels of the other 16-bit type are the same but for conversions and, in attention, the
+// matrix instruction; what doubles need more is seen in chain.cpp.
 struct AllArguments {
   Arguments<kfuse::bf16> bf16;
   Arguments<float> fp32;

@@ -73,6 +73,10 @@ def missing(kernels, headers, sources):
         for target in CHIPS:
             if not any(k.operator == name and k.target == target for k in kernels):
                 yield f"{name}: no kernel was found for {target}"
+    over_fragments = {kernel.target for kernel in kernels if kernel.functor.uses_fragments}
+    for target in CHIPS:
+        if over_fragments and target not in over_fragments:
+            yield f"no kernel over matrix instructions was found for {target}"
 
 
 def cell(kernel):
@@ -135,8 +139,10 @@ def main():
     arguments = parser.parse_args()
 
     description = HERE.parents[1] / "build/deps/device-code.json"
-    files = sorted((arguments.folder / "code").glob("*.*.fatbin")) + sorted((arguments.folder / "code").glob("*.co"))
-    if not description.exists() or not files:
+    sources = {path.stem for path in HERE.glob("*.cpp")}
+    files = [path for path in sorted((arguments.folder / "code").iterdir())
+             if path.suffix in (".fatbin", ".co") and path.name.split(".")[0] in sources]
+    if not description.exists() or not (arguments.folder / "compiled").exists():
         print("skipped: nothing has been compiled, see device_code_compile")
         return SKIPPED
     tools = json.loads(description.read_text())
@@ -150,7 +156,6 @@ def main():
     if arguments.write:
         committed.write_text(table(kernels, tools["versions"]))
     headers = {path.stem for path in (HERE.parents[1] / "fused").glob("*.hpp")}
-    sources = {path.stem for path in HERE.glob("*.cpp")}
     faults, remarks = check(kernels, headers, sources, committed.read_text(), tools["versions"])
     for line in remarks + faults:
         print(line)

@@ -66,7 +66,11 @@ class Rules(unittest.TestCase):
                 self.assertEqual(faults, [])
 
     def test_a_fragment_kernel_without_matrix_instructions_is_found(self):
-        self.assert_only("TilesKernel", "no matrix instruction")
+        tiles = [kernel for kernel in self.kernels if kernel.functor.struct == "TilesKernel"]
+        self.assertEqual(len(tiles), 2 * 3)  # of each vendor's unit, for two chips
+        for kernel in tiles:
+            self.assertEqual(len(faults := list(budgets.faults_of(kernel))), 1, faults)
+            self.assertIn("no matrix instruction", faults[0])
 
     def test_an_argument_beyond_512_bytes_is_found(self):
         self.assert_only("LargeKernel", "its argument takes 528 bytes")
@@ -129,6 +133,12 @@ class Table(unittest.TestCase):
         self.kernels = [kernel for kernel in self.kernels if kernel.target != "gfx942"]
         faults, _ = self.check(budgets.table(self.kernels, VERSIONS))
         self.assertEqual(faults, ["op: no kernel was found for gfx942"])
+
+    def test_a_chip_without_fragments_is_found_where_others_have_some(self):
+        tiles = kernels.Functor.parse("TilesKernel<kfuse::hip::MfmaUnit<Own>, float>")
+        self.kernels += [dataclasses.replace(kernel, functor=tiles, matrix=1) for kernel in self.kernels[1:]]
+        faults, _ = self.check(budgets.table(self.kernels, VERSIONS))
+        self.assertEqual(faults, ["no kernel over matrix instructions was found for sm_80"])
 
     def test_two_kernels_under_one_name_are_refused(self):
         self.kernels.append(dataclasses.replace(self.kernels[0], registers=40))

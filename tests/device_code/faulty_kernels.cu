@@ -28,6 +28,8 @@ struct Store;
 template <class... Stage>
 struct Chain;
 struct MatrixUnit;
+struct MfmaUnit;
+struct WmmaUnit;
 
 using Copy = Chain<Load<float>, Store<float>>;
 struct alignas(16) Pack {
@@ -113,6 +115,8 @@ void faulty_kernels() {
   kfuse::launch<1>(kfuse::NarrowKernel<float, 2, Access::wide, Copy>{});
   kfuse::launch<1>(kfuse::SpillingKernel<float, 4, Access::wide, Copy>{});
   kfuse::launch<1>(kfuse::TilesKernel<kfuse::MatrixUnit, float>{});
+  kfuse::launch<1>(kfuse::TilesKernel<kfuse::MfmaUnit, float>{});
+  kfuse::launch<1>(kfuse::TilesKernel<kfuse::WmmaUnit, float>{});
   kfuse::launch<1>(kfuse::LargeKernel<float, 4, Access::wide, Copy>{});
   kfuse::launch<8>(kfuse::GreedyKernel<float, 4, Access::wide, Copy>{});
 }

@@ -82,7 +82,7 @@ class Functor:
     @property
     def uses_fragments(self):
         """Is it written over a backend's matrix instructions?"""
-        return any(part.struct in ("MatrixUnit", "Fragment") for part in self)
+        return any(re.fullmatch(r"\w*(MatrixUnit|MfmaUnit|WmmaUnit|Fragment)", part.struct) for part in self)
 
 
 def split_list(text):
