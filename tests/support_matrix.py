@@ -3,7 +3,8 @@
 """Which operator works where, for which element types: the table of the README.
 
   support_matrix.py --build FOLDER [--check README.md]     the table, or whether README.md holds it as it is
-  support_matrix.py --record LOG --space cuda --device NAME --date YYYY-MM-DD    a run of the tests elsewhere, as JSON
+  support_matrix.py --record LOG --space cuda --device NAME --date YYYY-MM-DD --commit HASH
+                                               a run of the tests elsewhere, as JSON
 
 "Run" means that the tests of an operator, tests/<operator>.cpp, passed in this element type: on the host in the build
 in FOLDER, elsewhere as recorded in tests/data/runs/*.json. "Compiled" means that machine code was made and read
@@ -33,19 +34,23 @@ def element_of(test):
     return ELEMENTS.get(found[1]) if found else None
 
 
+def passed_files(log):
+    """The tests that CTest's log LastTest.log says have passed."""
+    return set(re.findall(r"^\d+/\d+ Test: (\w+)$(?:(?!^\d+/\d+ Testing).)*?^Test Passed\.$", log, re.M | re.S))
+
+
 def ran_on_host(build):
     """{operator: element types} of the test files that passed in this build, by CTest's own log."""
     log = (build / "Testing/Temporary/LastTest.log").read_text(errors="replace")
-    passed = set(re.findall(r"^\d+/\d+ Test: (\w+)$(?:(?!^\d+/\d+ Testing).)*?^Test Passed\.$", log, re.M | re.S))
     result = {}
-    for name in set(operators()) & passed:
+    for name in set(operators()) & passed_files(log):
         command = [build / "tests/kfuse-tests", f"--source-file=*/{name}.cpp", "--list-test-cases"]
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         result[name] = {element_of(line) for line in listed.splitlines()} - {None}
     return result
 
 
-def record(log, space, device, date):
+def record(log, space, device, date, commit):
     """The same of a run elsewhere. A test that failed takes its element type away."""
     text = pathlib.Path(log).read_text(errors="replace")
     summary = re.search(r"test cases: +(\d+) \| +(\d+) passed \| (\d+) failed", text)
@@ -55,8 +60,8 @@ def record(log, space, device, date):
             group = failed if "ERROR:" in block else passed
             group.setdefault(file, set()).add(element_of(test))
     elements = {name: sorted((passed.get(name, set()) - failed.get(name, set())) - {None}) for name in operators()}
-    return {"space": space, "device": device, "date": date, "passed": int(summary[2]), "failed": int(summary[3]),
-            "elements": elements}
+    return {"space": space, "device": device, "date": date, "commit": commit, "passed": int(summary[2]),
+            "failed": int(summary[3]), "elements": elements}
 
 
 def compiled(pattern):
@@ -76,7 +81,8 @@ def table(build):
     columns = {"host, run": ran_on_host(build)}
     for path in sorted((ROOT / "tests/data/runs").glob("*.json")):
         run = json.loads(path.read_text())
-        columns[f"{run['space'].upper()}, run ({run['device']}, {run['date']})"] = run["elements"]
+        where = f"{run['device']}, {run['date']}, {run['commit']}"
+        columns[f"{run['space'].upper()}, run ({where})"] = run["elements"]
     for vendor, pattern in VENDORS.items():
         columns[f"{vendor}, compiled"] = compiled(pattern)
     lines = ["| operator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -90,15 +96,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--check", type=pathlib.Path)
-    for name in ("--record", "--space", "--device", "--date"):
+    for name in ("--record", "--space", "--device", "--date", "--commit"):
         parser.add_argument(name)
     options = parser.parse_args()
     if options.record:
-        print(json.dumps(record(options.record, options.space, options.device, options.date), indent=1))
-    elif options.check and table(options.build) not in options.check.read_text():
-        sys.exit(f"{options.check} does not hold the table of what works where, which is now:\n\n{table(options.build)}")
-    elif not options.check:
-        print(table(options.build), end="")
+        print(json.dumps(record(options.record, options.space, options.device, options.date, options.commit), indent=1))
+        return
+    now = table(options.build)
+    if not options.check:
+        print(now, end="")
+    elif now not in options.check.read_text():
+        sys.exit(f"{options.check} does not hold the table of what works where, which is now:\n\n{now}")
 
 
 if __name__ == "__main__":
