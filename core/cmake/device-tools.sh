@@ -33,6 +33,7 @@ bring_device_tools() {
 bring_llvm() {
   local missing=()
   has clang++-19 || missing+=(clang-19)
+  has clang-offload-bundler-19 || missing+=(clang-tools-19)
   has ld.lld-19 || missing+=(lld-19)
   has llvm-readelf-19 || missing+=(llvm-19)
   if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
