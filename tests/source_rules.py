@@ -15,6 +15,8 @@ import pathlib
 import re
 import sys
 
+from support_matrix import operators
+
 VENDOR = re.compile(
     r"\b(cuda\w*|hip[A-Z_]\w*|sycl|nvcc|__shfl\w*|__syncthreads|__syncwarp|__global__|__device__|__shared__"
     r"|(thread|block)Idx|(block|grid)Dim|\w*(warp|wavefront)\w*|__CUDA\w*|__HIP\w*|__gfx\w+|__NVCC__|__AMDGCN\w*"
@@ -116,13 +118,11 @@ def findings(root):
 
 
 def operators_without_lanes(root):
-    """Operators that no tests/*_lanes.cpp runs on lanes that really exist. `attention_rows` is a part of `attention`."""
+    """Operators that no tests/*_lanes.cpp runs on lanes that really exist."""
     root = pathlib.Path(root)
-    names = {path.stem for path in (root / "fused").glob("*.hpp")}
     included = "".join(path.read_text() for path in (root / "tests").glob("*_lanes.[hc]pp"))
-    for name in sorted(names):
-        is_part = any(name.startswith(other + "_") for other in names)
-        if not is_part and f"<kfuse/fused/{name}.hpp>" not in included:
+    for name in operators(root):
+        if f"<kfuse/fused/{name}.hpp>" not in included:
             yield pathlib.Path("fused", name + ".hpp"), 1, "lanes", f"no tests/*_lanes.cpp includes and runs {name}"
 
 

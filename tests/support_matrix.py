@@ -22,9 +22,9 @@ ELEMENTS = {"double": "fp64", "float": "fp32", "bf16": "bf16", "fp16": "fp16"}
 VENDORS = {"CUDA": r"sm_\d+", "HIP": r"gfx"}
 
 
-def operators():
+def operators(root=ROOT):
     """The names of fused/*.hpp, less the parts of another one: attention_rows is a part of attention."""
-    names = {path.stem for path in (ROOT / "fused").glob("*.hpp")}
+    names = {path.stem for path in (root / "fused").glob("*.hpp")}
     return sorted(name for name in names if not any(name.startswith(other + "_") for other in names))
 
 
