@@ -15,7 +15,8 @@
 //     }
 //   };
 //   bench::Register<AddRmsnorm> const entry("add_rmsnorm", "h = x + residual, y = rmsnorm(h)",
-//                                           {{"rows", 16384}, {"columns", 4096}});
+//                                           {{"rows", 16384}, {"columns", 4096}},
+//                                           {{.sizes = {{"rows", 16384}, {"columns", 4096}}, .at_least = 0.98}});
 //
 // make() is called twice: once to count memory, with tensors that must not be touched, and then in earnest. Launches,
 // bytes and operations come from what the operators state in the Ledger.
@@ -166,10 +167,19 @@ struct Case {
   int layers = 1;                    // times the work is done in one call; figures are for one
 };
 
+// How fast an operator shall be on the device that it is tuned on, in 16-bit elements: one of the two bounds.
+struct Bar {
+  std::vector<std::pair<std::string, int>> sizes = {};  // those left out are the entry's own
+  double at_least = 0;      // fraction of the speed of a copy that moves as many bytes; of a read, where it only reads
+  double most_seconds = 0;  // for one call of `calls`, replayed; for work too small to be held against a copy
+  int calls = 1;            // in one graph, each on memory of its own
+};
+
 // One operator of the program.
 struct Entry {
   std::string name, what;
   Sizes sizes;  // their names, and their values if the command line gives none
+  std::vector<Bar> bars;
   std::function<Case<DeviceSpace>(Memory<DeviceSpace>&, kfuse::ElementType, Sizes const&)> make_on_device;
   std::function<Case<HostSpace>(Memory<HostSpace>&, kfuse::ElementType, Sizes const&)> make_on_host;
 
@@ -190,13 +200,13 @@ inline std::vector<Entry>& registry() {
 // Maker: static Case<Space> make<Element>(Memory<Space>&, Sizes const&).
 template <class Maker>
 struct Register {
-  Register(std::string name, std::string what, Sizes sizes) {
+  Register(std::string name, std::string what, Sizes sizes, std::vector<Bar> bars = {}) {
     auto const make = []<class Space>(Memory<Space>& memory, kfuse::ElementType type, Sizes const& given) {
       return with_element(type, [&]<class Element>(std::type_identity<Element>) {
         return Maker::template make<Element>(memory, given);
       });
     };
-    registry().push_back({std::move(name), std::move(what), std::move(sizes), make, make});
+    registry().push_back({std::move(name), std::move(what), std::move(sizes), std::move(bars), make, make});
   }
 };
 
