@@ -20,6 +20,7 @@
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
 //                 finish(sum, columns) -> R    once a row
 //                 apply(x, place, r)           maps x, knowing the row's result
+//                 conclude(r, row)             if there is one: called once a row, may write memory that is the row's
 // PairStage     maps x knowing the values of another place of the same row:
 //                 partner<width>(place) -> Place   where these are, for a pack of `width` values
 //                 apply(x, other, place)
@@ -32,6 +33,10 @@
 //   static constexpr int flops = n  operations for each value
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
+//   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
+//   Tensor<Element const, 2>& row_input()   the matrix it reads at (row, column) of its place and nowhere else: wide
+//   rows
+//                                           may be brought into team memory ahead of their turn
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 // A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
@@ -144,7 +149,7 @@ concept StageOrChain = Stage<T> || IsChain<T>::value;
 namespace impl {
 
 template <int i, class C>
-KOKKOS_FUNCTION constexpr auto const& stage(C const& chain) {
+KOKKOS_FUNCTION constexpr auto& stage(C& chain) {
   if constexpr (i == 0)
     return chain.first;
   else
@@ -210,6 +215,19 @@ constexpr int extra_registers_of() {
     return 0;
 }
 
+template <class S>
+constexpr bool writes_memory = requires(S const& s) {
+  s.writes();
+};
+template <class S>
+constexpr bool is_in_place = requires {
+  requires S::in_place;
+};
+template <class S>
+concept HasRowInput = requires(S& s) {
+  s.row_input();
+};
+
 // A chain works in double as soon as one of its stages touches doubles.
 template <class C>
 struct ChainTypes;
@@ -234,6 +252,9 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...}) +
                                          (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
+  static constexpr bool has_row_inputs = (HasRowInput<S> || ...);
+  // Does a stage write values, so that reductions alone are not enough?
+  static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);
 };
 
@@ -251,10 +272,6 @@ auto writes(S const& s) {
   else
     return std::array<Span, 0>{};
 }
-template <class S>
-constexpr bool writes_memory = requires(S const& s) {
-  s.writes();
-};
 
 // Do two spans share a byte? Runs of one buffer with one stride may lie side by side, as the parts of a packed QKV do.
 inline bool overlap(Span const& a, Span const& b) {
@@ -287,7 +304,8 @@ void check_aliasing(Chain<S...> const& chain, std::string_view where) {
       int reader = 0;
       for_each_stage(chain, [&](auto const& r) {
         for (Span const& from : reads(r)) {
-          bool const in_place = same_place(to, from) && reader < writer && !Types::has_pairs;
+          bool const before = reader < writer || (reader == writer && is_in_place<std::remove_cvref_t<decltype(w)>>);
+          bool const in_place = same_place(to, from) && before && !Types::has_pairs;
           check(in_place || !overlap(to, from), where,
                 "an output overlaps an input (other lanes would read what is already overwritten); give the output "
                 "memory "

@@ -127,6 +127,12 @@ KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) 
   }
 }
 
+// What a row stage may do once a row, by one of its lanes.
+template <class S, class R>
+KOKKOS_FUNCTION void conclude(S const& s, R const& result, std::ptrdiff_t row) {
+  if constexpr (requires { s.conclude(result, row); }) s.conclude(result, row);
+}
+
 // Division of numbers below 2^31 by one that is known at launch: a multiplication (Granlund, Montgomery 1994).
 struct Divisor {
   unsigned divisor = 1, multiplier = 1u << 31;
@@ -251,6 +257,7 @@ struct HeldRowsKernel {
         auto sum = s.template identity<Real>();
         each(first, held, [&](X& x, Place at) { s.accumulate(sum, x, at); });
         result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
+        if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
         each(first, held, [&](X& x, Place at) { s.apply(x, at, result<i>(results)); });
       } else if constexpr (is_stage_kind<Given, PairStage>) {
         each(first, held, [&](X& x, Place at) {
@@ -328,6 +335,16 @@ struct PassRowsKernel {
   KOKKOS_FUNCTION int segment_end(int segment) const {
     return segment == segments - 1 ? columns : (segment + 1) * segment_columns;
   }
+  // The pass that follows the sums of row stage `i`: those of the next one, or the stores.
+  template <int i>
+  static constexpr int pass_after() {
+    if constexpr (i + 1 == C::size)
+      return C::size;
+    else if constexpr (is_stage_kind<std::remove_cvref_t<decltype(stage<i + 1>(std::declval<C const&>()))>, RowStage>)
+      return i + 1;
+    else
+      return pass_after<i + 1>();
+  }
   template <class Sum>
   KOKKOS_FUNCTION Sum* partial(int row_stage, std::ptrdiff_t row, int segment) const {
     return reinterpret_cast<Sum*>(partials + ((row_stage * rows + row) * segments + segment) * std::ptrdiff_t(slot));
@@ -336,9 +353,10 @@ struct PassRowsKernel {
   template <int i, int row_stage, class L>
   KOKKOS_FUNCTION void run(L const& team_lanes, Work const& work, Results<Real, C>& results, Scratch& scratch) const {
     if constexpr (i == C::size) {
-      for (int segment = work.first_segment; segment < work.last_segment; ++segment)
-        each(work, segment_begin(segment), segment_end(segment),
-             [&](auto& x, Place at) { evaluate<C::size, Stores::yes>(chain, x, at, results); });
+      if constexpr (ChainTypes<C>::has_stores)
+        for (int segment = work.first_segment; segment < work.last_segment; ++segment)
+          each(work, segment_begin(segment), segment_end(segment),
+               [&](auto& x, Place at) { evaluate<C::size, Stores::yes>(chain, x, at, results); });
     } else {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
@@ -369,6 +387,8 @@ struct PassRowsKernel {
             s.merge(total, *partial<Sum>(row_stage, work.row, segment));
         }
         result<i>(results) = s.finish(total, columns);
+        bool const first_to_know = only == whole_rows || (only == pass_after<i>() && work.first_segment == 0);
+        if (work.rank == 0 && work.row < rows && first_to_know) conclude(s, result<i>(results), work.row);
         run<i + 1, row_stage + 1>(team_lanes, work, results, scratch);
       } else {
         run<i + 1, row_stage>(team_lanes, work, results, scratch);
