@@ -18,6 +18,9 @@
 //                                           {{"rows", 16384}, {"columns", 4096}},
 //                                           {{.sizes = {{"rows", 16384}, {"columns", 4096}}, .at_least = 0.98}});
 //
+// An operator that works in place has its output as the input that it overwrites; Case::restore fills it again (say
+// from a second tensor, kfuse::copy_bytes), before each run and outside of what is timed.
+//
 // make() is called twice: once to count memory, with tensors that must not be touched, and then in earnest. Launches,
 // bytes and operations come from what the operators state in the Ledger.
 #ifndef KFUSE_BENCH_BENCH_HPP
@@ -165,6 +168,7 @@ struct Case {
   std::vector<Output> outputs = {};  // both write all of them; inputs stay as they are
   std::string path = {};             // which kernel was chosen, if there is a choice
   int layers = 1;                    // times the work is done in one call; figures are for one
+  Work<Space> restore = {};          // of work in place: fills the outputs with its inputs, before each run, untimed
 };
 
 // How fast an operator shall be on the device that it is tuned on, in 16-bit elements: one of the two bounds.

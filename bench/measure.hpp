@@ -40,9 +40,10 @@ constexpr int turns = 5;
 
 // Seconds of the repetitions of one turn.
 template <class Space, class F>
-std::vector<double> time(Prepared<Space> const& prepared, MeasureOptions const& options, int turn, F const& work) {
+std::vector<double> time(Prepared<Space>& prepared, MeasureOptions const& options, int turn, F const& work) {
   using Timer = kfuse::Timer<Space>;
   auto const once = [&](Timer& timer) {
+    prepared.restore();
     if (options.cadence == Cadence::cold) prepared.flush();
     timer.start(prepared.space);
     work();
@@ -150,6 +151,7 @@ class Measurement {
   std::vector<Snapshot> results_of(std::string const& mode) {
     auto const& outputs = prepared_.work.outputs;
     for (auto const& output : outputs) spoil<Space>(output, bytes_of(output));
+    prepared_.restore();
     start(mode);
     prepared_.space.fence("kfuse::bench: the result is there");
     if (mode == options_.spoiled) spoil<Space>(outputs.at(0), element_bytes(outputs.at(0).type));

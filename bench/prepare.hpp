@@ -89,6 +89,10 @@ class Prepared {
   Cost const& fused() const { return counted_.fused; }
   Cost const& eager() const { return counted_.eager; }
   void run(Space const& on, Work<Space> const& mode) { mode(Context<Space>{on, workspace_, blas}); }
+  // Gives work in place its inputs again.
+  void restore() {
+    if (work.restore) run(space, work.restore);
+  }
 
   // Empties the cache by reading.
   void flush() const {
