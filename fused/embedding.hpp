@@ -1,71 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding: rows of one table, or sums of rows of several (words, positions, token types):
-//   y(r, .) = table(indices(r), .) + second(second_indices(r), .) + third(third_indices(r), .)
+// Embedding: rows of one table, or sums of rows of several (words, positions, token types), with dropout:
+//   y(r, .) = dropout(scale table(indices(r), .) + second(second_indices(r), .) + third(third_indices(r), .))
 //
-// The chain gather | add_gathered | store. An index outside its table stands for a row of zeros and reads nothing. The
-// sum is rounded once.
+// The chain gather | scale | add_gathered | dropout | store. An index outside its table stands for a row of zeros and
+// reads nothing; options.status is raised (DataFault::index) where one is given. The sum is rounded once.
 #ifndef KFUSE_FUSED_EMBEDDING_HPP
 #define KFUSE_FUSED_EMBEDDING_HPP
 
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/dropout.hpp>
 #include <kfuse/fused/stage/gather.hpp>
 
 namespace kfuse {
 
+struct EmbeddingOptions {
+  double scale = 1;         // of the first table: sqrt(columns) in the first transformers, and in Gemma
+  double dropout = 0;       // the probability to drop a value of the sum
+  RandomState random = {};  // which are dropped
+  RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
+  DataStatus status = {};
+};
+
 namespace impl {
 
-template <class Space, TensorLike Y>
-auto store_embedding(Y const& y) {
-  return store(tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::embedding: y"));
-}
 template <Gathered gathered, class Space, TensorLike T, TensorLike I>
-auto embed(T const& table, I const& indices) {
+auto embed(EmbeddingOptions const& options, T const& table, I const& indices) {
   return gather_stage<gathered>(tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::embedding: table"),
-                                tensor_of<1, Space, int const>(indices, "kfuse::embedding: indices"));
+                                tensor_of<1, Space, ElementOf<I> const>(indices, "kfuse::embedding: indices"),
+                                options.status);
 }
 
-template <class Space, TensorLike T, TensorLike I, TensorLike Y>
-auto embedding_chain(T const& table, I const& indices, Y const& y) {
-  return embed<Gathered::replaces, Space>(table, indices) | store_embedding<Space>(y);
+// What follows the first table: further ones, and y.
+template <class Space, TensorLike Y>
+auto embedding_rest(EmbeddingOptions const& options, Y const& y) {
+  return Dropout<>{options.dropout, options.random, options.random_state} |
+         store(tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::embedding: y"));
 }
-template <class Space, TensorLike T, TensorLike I, TensorLike T2, TensorLike I2, TensorLike Y>
-auto embedding_chain(T const& table, I const& indices, T2 const& second, I2 const& second_indices, Y const& y) {
-  return embed<Gathered::replaces, Space>(table, indices) | embed<Gathered::adds, Space>(second, second_indices) |
-         store_embedding<Space>(y);
+template <class Space, TensorLike T, TensorLike I, TensorLike... More>
+auto embedding_rest(EmbeddingOptions const& options, T const& table, I const& indices, More const&... more) {
+  return embed<Gathered::adds, Space>(options, table, indices) | embedding_rest<Space>(options, more...);
 }
-template <class Space, TensorLike T, TensorLike I, TensorLike T2, TensorLike I2, TensorLike T3, TensorLike I3,
-          TensorLike Y>
-auto embedding_chain(T const& table, I const& indices, T2 const& second, I2 const& second_indices, T3 const& third,
-                     I3 const& third_indices, Y const& y) {
-  return embed<Gathered::replaces, Space>(table, indices) | embed<Gathered::adds, Space>(second, second_indices) |
-         embed<Gathered::adds, Space>(third, third_indices) | store_embedding<Space>(y);
+
+template <class Space, TensorLike T, TensorLike I, TensorLike... More>
+auto embedding_chain(EmbeddingOptions const& options, T const& table, I const& indices, More const&... more) {
+  return embed<Gathered::replaces, Space>(options, table, indices) | scale(options.scale) |
+         embedding_rest<Space>(options, more...);
+}
+
+template <class Space, TensorLike... T>
+void embedding(Space const& space, EmbeddingOptions const& options, T const&... arguments) {
+  options.status.template check<Space>("kfuse::embedding");
+  fuse(space, "kfuse::embedding", embedding_chain<Space>(options, arguments...));
 }
 
 }  // namespace impl
 
-// table: [entries, columns]; indices: int, [rows]; y: [rows, columns].
+// table: [entries, columns]; indices: int or std::int64_t, [rows]; y: [rows, columns].
 template <class Space, TensorLike T, TensorLike I, TensorLike Y>
-void embedding(Space const& space, T const& table, I const& indices, Y const& y) {
-  fuse(space, "kfuse::embedding", impl::embedding_chain<Space>(table, indices, y));
+void embedding(Space const& space, T const& table, I const& indices, Y const& y, EmbeddingOptions const& options = {}) {
+  impl::embedding(space, options, table, indices, y);
 }
 // Each table has entries of its own number, and each its indices.
 template <class Space, TensorLike T, TensorLike I, TensorLike T2, TensorLike I2, TensorLike Y>
 void embedding(Space const& space, T const& table, I const& indices, T2 const& second, I2 const& second_indices,
-               Y const& y) {
-  fuse(space, "kfuse::embedding", impl::embedding_chain<Space>(table, indices, second, second_indices, y));
+               Y const& y, EmbeddingOptions const& options = {}) {
+  impl::embedding(space, options, table, indices, second, second_indices, y);
 }
 template <class Space, TensorLike T, TensorLike I, TensorLike T2, TensorLike I2, TensorLike T3, TensorLike I3,
           TensorLike Y>
 void embedding(Space const& space, T const& table, I const& indices, T2 const& second, I2 const& second_indices,
-               T3 const& third, I3 const& third_indices, Y const& y) {
-  fuse(space, "kfuse::embedding",
-       impl::embedding_chain<Space>(table, indices, second, second_indices, third, third_indices, y));
+               T3 const& third, I3 const& third_indices, Y const& y, EmbeddingOptions const& options = {}) {
+  impl::embedding(space, options, table, indices, second, second_indices, third, third_indices, y);
 }
 
-// The same arguments as above.
+// The same arguments as above, without options.
 template <class Space, TensorLike... T>
 Traffic embedding_traffic(Space const&, T const&... arguments) {
-  return traffic(impl::embedding_chain<Space>(arguments...));
+  return traffic(impl::embedding_chain<Space>({}, arguments...));
 }
 
 }  // namespace kfuse

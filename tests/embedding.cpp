@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "support.hpp"
@@ -11,17 +13,19 @@
 namespace {
 
 using kfuse::bf16;
+using kfuse::DataFault;
 using kfuse::embedding;
 using kfuse::fp16;
 using namespace kfuse::test;
 
 // The definition: one row of the table for each index, zeros for an index outside it; added to y.
-void add_rows(std::vector<double>& y, std::vector<double> const& table, std::vector<double> const& indices,
-              int columns) {
+void add_rows(std::vector<double>& y, std::vector<double> const& table, std::vector<double> const& indices, int columns,
+              double scale = 1) {
   int const entries = int(table.size()) / columns;
   for (std::size_t r = 0; r < indices.size(); ++r)
     for (int c = 0; c < columns; ++c)
-      if (indices[r] >= 0 && indices[r] < entries) y[r * columns + c] += table[std::size_t(indices[r]) * columns + c];
+      if (indices[r] >= 0 && indices[r] < entries)
+        y[r * columns + c] += scale * table[std::size_t(indices[r]) * columns + c];
 }
 
 TEST_CASE_TEMPLATE("embedding sums rows of one, two or three tables", Element, double, float, bf16, fp16) {
@@ -56,12 +60,89 @@ TEST_CASE_TEMPLATE("embedding sums rows of one, two or three tables", Element, d
     }
 }
 
-TEST_CASE("an index outside the table stands for zeros and reads nothing") {
+TEST_CASE_TEMPLATE("the first table alone is scaled", Element, double, float, bf16, fp16) {
+  std::vector<double> const words{1, 0, 1}, places{0, 1, 2};
+  auto const word = random_values<Element>(2 * 65, 1), position = random_values<Element>(3 * 65, 2);
+  auto const w = view_of<int>(words, 3), p = view_of<int>(places, 3);
+  auto const y = view_of_nans<Element>(3, 65);
+  std::vector<double> expected(3 * 65, 0);
+  add_rows(expected, word, words, 65, std::sqrt(65.0));
+  embedding(Space(), view_of<Element>(word, 2, 65), w, y, {.scale = std::sqrt(65.0)});
+  CHECK(deviation(download(y), expected) <= tolerance<Element>());
+  add_rows(expected, position, places, 65);
+  embedding(Space(), view_of<Element>(word, 2, 65), w, view_of<Element>(position, 3, 65), p, y,
+            {.scale = std::sqrt(65.0)});
+  CHECK(deviation(download(y), expected) <= tolerance<Element>());
+}
+
+TEST_CASE("the sum is dropped out: what is kept is scaled, and the state decides what is kept") {
+  constexpr int rows = 200, columns = 1001;
+  auto const table = view_of<double>(random_values(std::size_t(rows) * columns, 1, 1, 2), rows, columns);
+  std::vector<double> places(rows);
+  for (int r = 0; r < rows; ++r) places[r] = (r * 7) % rows;
+  auto const indices = view_of<int>(places, rows);
+  auto const sum = view_of_nans<double>(rows, columns), y = view_of_nans<double>(rows, columns);
+  embedding(Space(), table, indices, table, indices, sum);
+  auto const whole = download(sum);
+
+  auto const dropped = [&](kfuse::EmbeddingOptions const& options) {
+    embedding(Space(), table, indices, table, indices, y, options);
+    return download(y);
+  };
+  auto const some = dropped({.dropout = 0.25, .random = {5, 3}});
+  std::size_t zeros = 0;
+  bool right = true;
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    zeros += some[i] == 0;
+    right &= some[i] == 0 || std::abs(some[i] - whole[i] / 0.75) <= 1e-15 * whole[i];
+  }
+  CHECK(right);
+  CHECK(std::abs(double(zeros) / double(some.size()) - 0.25) < 0.005);  // five standard deviations
+  CHECK(dropped({.dropout = 0.25, .random = {5, 4}}) != some);
+  CHECK(dropped({.dropout = 0, .random = {5, 3}}) == whole);
+  CHECK(dropped({.dropout = 1, .random = {5, 3}}) == std::vector<double>(whole.size(), 0));
+
+  Kokkos::View<kfuse::RandomState, Space> const state("state");  // as a replay finds it
+  Kokkos::deep_copy(state, kfuse::RandomState{5, 3});
+  CHECK(dropped({.dropout = 0.25, .random_state = state.data()}) == some);
+  CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: p"));
+}
+
+TEST_CASE("an index outside the table stands for zeros and reads nothing, and is reported") {
   GuardedMatrix<float> const table(2, 8, std::vector<double>(16, 1)), y(5, 8);  // NaNs lie around the table
-  embedding(Space(), table.const_view(), view_of<int>({-1, 1, 2, 2147483647, -2147483648.0}, 5), y.view());
-  std::vector<double> expected(40, 0);
-  std::fill_n(expected.begin() + 8, 8, 1);
-  CHECK(y.values() == expected);
+  Kokkos::View<int, Space> const status("status");
+  auto const found = [&] { return DataFault(elements(status)[0]); };
+  auto const inside = view_of<int>({0, 1, 1, 0, 1}, 5);
+  embedding(Space(), table.const_view(), inside, y.view(), {.status = status});
+  CHECK(found() == DataFault::none);
+
+  auto const outside = [&](auto const& indices) {
+    for (bool const second : {false, true}) {
+      std::vector<double> expected(40, second);
+      for (int c = 8; c < 16; ++c) expected[c] += 1;
+      if (second)
+        embedding(Space(), table.const_view(), inside, table.const_view(), indices, y.view(), {.status = status});
+      else
+        embedding(Space(), table.const_view(), indices, y.view(), {.status = status});
+      CHECK(y.values() == expected);
+      CHECK(y.guards_intact());
+      CHECK(found() == DataFault::index);
+      Kokkos::deep_copy(status, 0);
+    }
+  };
+  outside(view_of<int>({-1, 1, 2, 2147483647, -2147483648.0}, 5));
+  outside(view_of<std::int64_t>({-1, 1, 4294967296.0, 0x1p62, -0x1p63}, 5));            // cut to int, two are inside
+  embedding(Space(), table.const_view(), view_of<int>({-1, 1, 2, 3, 4}, 5), y.view());  // nobody asks
+}
+
+TEST_CASE("indices of 64 bits give the bits of those of 32") {
+  std::vector<double> const words{3, 0, 6, 3, 2};
+  auto const table = view_of<bf16>(random_values<bf16>(7 * 33, 1), 7, 33);
+  auto const y = view_of_nans<bf16>(5, 33), z = view_of_nans<bf16>(5, 33);
+  embedding(Space(), table, view_of<int>(words, 5), table, view_of<std::int64_t>(words, 5), y);
+  embedding(Space(), table, view_of<std::int64_t>(words, 5), table, view_of<int>(words, 5), z);
+  CHECK(same_bits(y, z));
+  CHECK_FALSE(std::isnan(download(y)[0]));
 }
 
 TEST_CASE("embedding of nothing writes nothing") {

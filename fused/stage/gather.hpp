@@ -1,28 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather(table, indices): row r of the chain is row indices(r) of the table, as an embedding looks up tokens.
-// An index outside the table gives a row of zeros and reads nothing.
+// An index outside the table gives a row of zeros and reads nothing; it raises DataFault::index, if anybody asks.
 #ifndef KFUSE_FUSED_STAGE_GATHER_HPP
 #define KFUSE_FUSED_STAGE_GATHER_HPP
 
+#include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
+
+#include <concepts>
+#include <cstdint>
 
 namespace kfuse {
 
 enum class Gathered { replaces, adds };
 
-template <Gathered gathered, class Element, class Memory = void>
+template <Gathered gathered, class Element, class Index, class Memory = void>
 struct Gather {
+  static_assert(std::signed_integral<Index> && (sizeof(Index) == 4 || sizeof(Index) == 8),
+                "kfuse: indices are int or std::int64_t");
   using stage = ElementStage;
   using element = Element;
   using memory_space = Memory;
   static constexpr int extra_registers = 16;
 
   Tensor<Element const, 2> table;  // [table rows, columns]
-  Tensor<int const, 1> indices;    // [rows]
+  Tensor<Index const, 1> indices;  // [rows]
+  DataStatus status = {};
 
   // Adding needs something to add to, which says how many rows there are.
   Shape shape() const requires(gathered == Gathered::replaces) { return size(); }
   Shape size() const { return {indices.extent(0), table.extent(1)}; }
+  // Each row that is looked up counts, also if it has been before: which are distinct only the device knows.
   auto reads() const {
     Span rows = span_of(table), index = span_of(indices);
     rows.moved = std::ptrdiff_t(indices.extent(0)) * rows.row_bytes;
@@ -35,9 +43,12 @@ struct Gather {
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    int const row = indices(at.row);
+    std::int64_t const row = indices(at.row);
     X looked_up{};
-    if (row >= 0 && row < table.extent(0)) read(table.at(row, at.column), looked_up);
+    if (row >= 0 && row < table.extent(0))
+      read(table.at(row, at.column), looked_up);
+    else
+      status.raise(DataFault::index);
     for (int i = 0; i < X::width; ++i) {
       if constexpr (gathered == Gathered::adds)
         x[i] += looked_up[i];
@@ -49,21 +60,21 @@ struct Gather {
 
 namespace impl {
 template <Gathered gathered, TensorLike T, TensorLike I>
-auto gather_stage(T const& table, I const& indices) {
-  return Gather<gathered, ElementOf<T>, MemoriesOf<T, I>>{tensor<2>(table, "gather: table"),
-                                                          tensor<1>(indices, "gather: indices")};
+auto gather_stage(T const& table, I const& indices, DataStatus const& status) {
+  return Gather<gathered, ElementOf<T>, ElementOf<I>, MemoriesOf<T, I>>{tensor<2>(table, "gather: table"),
+                                                                        tensor<1>(indices, "gather: indices"), status};
 }
 }  // namespace impl
 
-// table: [entries, columns]; indices: int, [rows].
+// table: [entries, columns]; indices: int or std::int64_t, [rows]; status: whose kernels can reach it.
 template <TensorLike T, TensorLike I>
-auto gather(T const& table, I const& indices) {
-  return impl::gather_stage<Gathered::replaces>(table, indices);
+auto gather(T const& table, I const& indices, DataStatus const& status = {}) {
+  return impl::gather_stage<Gathered::replaces>(table, indices, status);
 }
 // The same, added to the values: the second of several embeddings.
 template <TensorLike T, TensorLike I>
-auto add_gathered(T const& table, I const& indices) {
-  return impl::gather_stage<Gathered::adds>(table, indices);
+auto add_gathered(T const& table, I const& indices, DataStatus const& status = {}) {
+  return impl::gather_stage<Gathered::adds>(table, indices, status);
 }
 
 }  // namespace kfuse
