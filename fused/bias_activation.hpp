@@ -34,8 +34,14 @@ struct ActivateChosen {
         return Activate<Activation::gelu>{}.apply(x, at);
       case Activation::gelu_tanh:
         return Activate<Activation::gelu_tanh>{}.apply(x, at);
+      case Activation::gelu_quick:
+        return Activate<Activation::gelu_quick>{}.apply(x, at);
       case Activation::silu:
         return Activate<Activation::silu>{}.apply(x, at);
+      case Activation::sigmoid:
+        return Activate<Activation::sigmoid>{}.apply(x, at);
+      case Activation::tanh:
+        return Activate<Activation::tanh>{}.apply(x, at);
     }
   }
 };

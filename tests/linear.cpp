@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -40,8 +41,14 @@ double activated(Activation activation, double v) {
       return v / 2 * (1 + std::erf(v / std::sqrt(2.0)));
     case Activation::gelu_tanh:
       return v / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (v + 0.044715 * v * v * v)));
+    case Activation::gelu_quick:
+      return v / (1 + std::exp(-1.702 * v));
     case Activation::silu:
       return v / (1 + std::exp(-v));
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-v));
+    case Activation::tanh:
+      return std::tanh(v);
   }
   return nan;
 }
@@ -122,8 +129,9 @@ std::vector<double> run(Space const& space, Blas<Space>& blas, Problem const& p,
   return y.values();
 }
 
-constexpr Activation activations[] = {Activation::none, Activation::relu, Activation::gelu, Activation::gelu_tanh,
-                                      Activation::silu};
+constexpr Activation activations[] = {Activation::none,      Activation::relu,       Activation::gelu,
+                                      Activation::gelu_tanh, Activation::gelu_quick, Activation::silu,
+                                      Activation::sigmoid,   Activation::tanh};
 
 TEST_CASE_TEMPLATE("every combination of options agrees with the definition", Element, double, float, bf16, fp16) {
   Space const space = another_instance();
@@ -160,7 +168,8 @@ TEST_CASE_TEMPLATE("any size, alignment and row stride agrees with the definitio
     CAPTURE(in);
     CAPTURE(out);
     CAPTURE(i);
-    auto const p = random_problem<Element>(rows, in, out, draw[3] < 0.5, draw[4] < 0.5, activations[i % 5]);
+    auto const p =
+        random_problem<Element>(rows, in, out, draw[3] < 0.5, draw[4] < 0.5, activations[i % std::size(activations)]);
     CHECK(error_within(run<Element>(space, blas, p, place, layout), p) <= bound<Element>);
   }
 }
@@ -345,7 +354,8 @@ TEST_CASE("the path follows from types and options") {
     CHECK(path(element, true, Activation::none, elsewhere) == unless_fp64);
     CHECK(path(element, true, Activation::relu, none) == unless_fp64);
     CHECK(path(element, true, Activation::gelu_tanh, none) == unless_fp64);
-    for (auto const activation : {Activation::gelu, Activation::silu}) {
+    for (auto const activation :
+         {Activation::gelu, Activation::gelu_quick, Activation::silu, Activation::sigmoid, Activation::tanh}) {
       CHECK(path(element, false, activation, none) == two);
       CHECK(path(element, true, activation, elsewhere) == two);
     }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations, as PyTorch names them. All are finite for finite values; NaN stays NaN.
+// Activations, as PyTorch names them. All are finite for finite values; NaN stays NaN. Infinity gives the limit: where
+// PyTorch's gelu and silu make NaN of -infinity, ours give zero.
 #ifndef KFUSE_FUSED_STAGE_ACTIVATION_HPP
 #define KFUSE_FUSED_STAGE_ACTIVATION_HPP
 
 #include <kfuse/core/chain.hpp>
+
+#include <string_view>
 
 namespace kfuse {
 
@@ -12,46 +15,104 @@ namespace impl {
 template <class Real>
 constexpr Real log2_e = Real(1.442695040888963407359924681001892137L);
 
-// x / (1 + exp(-y)). Both sides of the division are scaled, so that the divisor stays in the range of fast division for
-// all exponentials that are finite.
+// For -infinity the lowest finite number, which times zero is zero. NaN stays NaN.
+template <class Real>
+KOKKOS_FUNCTION Real finite_below(Real x) {
+  constexpr Real lowest = -Kokkos::Experimental::finite_max_v<Real>;
+  return x < lowest ? lowest : x;
+}
+
+// x / (1 + exp(-y)), for x above -infinity. By the root of the exponential: exp(y) itself leaves the range of float at
+// -88, where the result is still a number of bf16.
 template <class Real>
 KOKKOS_FUNCTION Real times_sigmoid(Real x, Real y) {
-  constexpr Real scale = Real(1) / 16;
-  return backend::divide(x * scale, scale + scale * backend::exp(-y));
+  Real const root = backend::exp(Real(-0.5) * Kokkos::abs(y)), factor = y < 0 ? root : Real(1);
+  return backend::divide(x * factor * factor, Real(1) + root * root);
 }
 
 }  // namespace impl
 
-enum class Activation { none, relu, gelu, gelu_tanh, silu };
+enum class Activation { none, relu, gelu, gelu_tanh, gelu_quick, silu, sigmoid, tanh };
 
-// relu:       max(x, 0)
-// gelu:       x Phi(x) = x / 2 (1 + erf(x / sqrt(2))) = x / 2 erfc(-x / sqrt(2))
-// gelu_tanh:  x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))  (Hendrycks, Gimpel 2016), as a sigmoid
-// silu:       x / (1 + exp(-x))
+// relu:        max(x, 0)
+// gelu:        x Phi(x) = x / 2 (1 + erf(x / sqrt(2))) = x / 2 erfc(-x / sqrt(2))
+// gelu_tanh:   x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))  (Hendrycks, Gimpel 2016), as a sigmoid
+// gelu_quick:  x sigmoid(1.702 x)  (the same paper)
+// silu:        x sigmoid(x)
+// sigmoid:     1 / (1 + exp(-x))
+// tanh
 template <Activation activation, class Real>
 KOKKOS_FUNCTION Real activate(Real x) {
   if constexpr (activation == Activation::relu)
     return x < 0 ? Real(0) : x;
-  else if constexpr (activation == Activation::gelu)
-    return Real(0.5) * x * Kokkos::erfc(x * Real(-0.707106781186547524400844362104849039L));  // 1 + erf cancels
-  else if constexpr (activation == Activation::gelu_tanh)
-    return impl::times_sigmoid(
-        x, Real(1.595769121605730711759542392786846847L) * (x + Real(0.044715) * x * x * x));  // 2 sqrt(2 / pi)
-  else if constexpr (activation == Activation::silu)
-    return impl::times_sigmoid(x, x);
-  else
+  else if constexpr (activation == Activation::sigmoid)
+    return impl::times_sigmoid(Real(1), x);
+  else if constexpr (activation == Activation::tanh)
+    return Kokkos::tanh(x);
+  else if constexpr (activation == Activation::none)
     return x;
+  else {
+    x = impl::finite_below(x);
+    if constexpr (activation == Activation::gelu)
+      return Real(0.5) * x * Kokkos::erfc(x * Real(-0.707106781186547524400844362104849039L));  // 1 + erf cancels
+    else if constexpr (activation == Activation::gelu_tanh)
+      return impl::times_sigmoid(
+          x, Real(1.595769121605730711759542392786846847L) * (x + Real(0.044715) * x * x * x));  // 2 sqrt(2 / pi)
+    else if constexpr (activation == Activation::gelu_quick)
+      return impl::times_sigmoid(x, Real(1.702) * x);
+    else
+      return impl::times_sigmoid(x, x);
+  }
 }
 
 template <Activation activation>
 struct Activate {
   using stage = ElementStage;
-  static constexpr int flops = activation == Activation::relu ? 1 : activation == Activation::silu ? 4 : 8;
+  static constexpr int flops = activation == Activation::none                                        ? 0
+                               : activation == Activation::relu                                      ? 1
+                               : activation == Activation::silu || activation == Activation::sigmoid ? 4
+                                                                                                     : 8;
   static constexpr int extra_registers = activation == Activation::gelu || activation == Activation::silu ? 16 : 8;
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
 #pragma unroll  // values that are counted through by a loop would leave their registers
     for (auto& v : x) v = activate<activation>(v);
+  }
+};
+
+// y = cap tanh(x / cap)
+struct Softcap {
+  using stage = ElementStage;
+  static constexpr int flops = 8;
+  static constexpr int extra_registers = 8;
+  double cap;
+
+  void check(std::string_view where, Shape) const {
+    impl::check(cap >= 1e-30 && cap <= 1e30, where,
+                "softcap: cap must be positive and finite, within 1e-30 to 1e30 (it is computed with in float); leave "
+                "the stage out to cap nothing");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place) const {
+    using Real = typename X::Real;
+#pragma unroll
+    for (auto& v : x) v = Real(cap) * Kokkos::tanh(v * Real(1 / cap));
+  }
+};
+
+// y = min(max(x, low), high); NaN stays NaN
+struct Clamp {
+  using stage = ElementStage;
+  static constexpr int flops = 2;
+  double low, high;
+
+  void check(std::string_view where, Shape) const {
+    impl::check(low <= high, where, "clamp: low must not be above high, and neither may be NaN");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place) const {
+    auto const least = typename X::Real(low), most = typename X::Real(high);
+    for (auto& v : x) v = v < least ? least : v > most ? most : v;
   }
 };
 
@@ -64,8 +125,24 @@ constexpr Activate<Activation::gelu> gelu() {
 constexpr Activate<Activation::gelu_tanh> gelu_tanh() {
   return {};
 }
+constexpr Activate<Activation::gelu_quick> gelu_quick() {
+  return {};
+}
 constexpr Activate<Activation::silu> silu() {
   return {};
+}
+constexpr Activate<Activation::sigmoid> sigmoid() {
+  return {};
+}
+constexpr Activate<Activation::tanh> tanh() {
+  return {};
+}
+constexpr Softcap softcap(double cap) {
+  return {cap};
+}
+// Either bound may be an infinity.
+constexpr Clamp clamp(double low, double high) {
+  return {low, high};
 }
 
 }  // namespace kfuse
