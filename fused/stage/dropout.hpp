@@ -23,6 +23,16 @@ struct Dropout {
   double p;
   RandomState given;
   RandomState const* state;  // overrides `given` if not null
+  // Words below the first are dropped, and what is kept is multiplied by the second: not for kernels to divide.
+  std::uint64_t drop_below;
+  double factor;
+
+  Dropout(double probability, RandomState const& random, RandomState const* random_state)
+      : p(probability),
+        given(random),
+        state(random_state),
+        drop_below(p >= 0 && p <= 1 ? std::uint64_t(p * 4294967296.0) : 0),
+        factor(1 / (1 - p)) {}
 
   void check(std::string_view where, Shape) const {
     impl::check(p >= 0 && p <= 1, where, "dropout: p is the probability to drop a value; it must lie in [0, 1]");
@@ -32,14 +42,12 @@ struct Dropout {
     using Real = typename X::Real;
     if (p == 0) return;
     RandomState const random = state ? *state : given;
-    auto const drop_below = std::uint64_t(p * 4294967296.0);
-    Real const factor = Real(1 / (1 - p));
     constexpr int quads = (X::width + 3) / 4;
     for (int q = 0; q < quads; ++q) {
       Philox const words = random_quad(random, at.row, at.column / 4 + q);
       for (int i = 0; i < (X::width < 4 ? X::width : 4); ++i) {
         std::uint32_t const word = words.at(X::width < 4 ? (at.column + i) % 4 : i);
-        x[4 * q + i] = word < drop_below ? Real(0) : x[4 * q + i] * factor;
+        x[4 * q + i] = word < drop_below ? Real(0) : x[4 * q + i] * Real(factor);
       }
     }
   }
