@@ -3,36 +3,28 @@
 
 #include <cmath>
 
-#include "bench.hpp"
+#include "gates.hpp"
 
 namespace {
 
-struct SwiGlu {
-  template <class Element, class Space>
-  static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
-    int const rows = sizes["rows"], inner = sizes["inner"];
-    auto const gate_up = bench::random<Element>(memory, -3, 3, rows, sizes.product({"inner"}, 2));
-    auto const gate = kfuse::columns(gate_up, 0, inner), up = kfuse::columns(gate_up, inner, inner);
-    auto const y = bench::empty<Element>(memory, rows, inner);
+using kfuse::GateLayout;
 
-    auto const gated = [=](std::ptrdiff_t r) {
-      auto values = bench::row<Space>(gate_up, r);
-      for (int c = 0; c < inner; ++c) values[c] *= values[inner + c] / (1 + std::exp(-values[c]));
-      values.resize(inner);
-      return values;
-    };
-    return {.fused = [=](bench::Context<Space> const& on) { kfuse::swiglu(on.space, gate_up, y); },
-            .eager =
-                [=](bench::Context<Space> const& on) {
-                  kfuse::fuse(on.space, "kfuse::eager::silu", kfuse::load(gate) | kfuse::silu() | kfuse::store(y));
-                  kfuse::fuse(on.space, "kfuse::eager::multiply",
-                              kfuse::load(y) | kfuse::multiply(up) | kfuse::store(y));
-                },
-            .outputs = {bench::output("y", y, gated, 2)}};
+struct SwiGlu {
+  static double activation(double x) { return x / (1 + std::exp(-x)); }
+  static auto stage() { return kfuse::silu(); }
+  template <class Space, class X, class Y>
+  static void run(Space const& space, X const& gate_up, Y const& y, GateLayout layout) {
+    kfuse::swiglu(space, gate_up, y, {.layout = layout});
   }
 };
 
-bench::Register<SwiGlu> const entry("swiglu", "y = silu(gate) * up, of rows [gate | up]",
-                                    {{"rows", 8192}, {"inner", 14336}});
+bench::Sizes const sizes{{"rows", 8192}, {"inner", 14336}};
+std::vector<bench::Bar> const bars{{.at_least = 0.99}};
+
+bench::Register<bench::Gated<SwiGlu, GateLayout::halves>> const entry("swiglu",
+                                                                      "y = silu(gate) * up, of rows [gate | up]", sizes,
+                                                                      bars);
+bench::Register<bench::Gated<SwiGlu, GateLayout::interleaved>> const interleaved(
+    "swiglu_interleaved", "y = silu(gate) * up, of rows gate, up, gate, up, ...", sizes, bars);
 
 }  // namespace

@@ -4,72 +4,95 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numbers>
 #include <vector>
 
-#include "support.hpp"
+#include "gates.hpp"
 
 namespace {
 
 using kfuse::bf16;
 using kfuse::fp16;
-using kfuse::geglu;
+using kfuse::GateLayout;
+using kfuse::GeluApproximate;
 using namespace kfuse::test;
 
-// The definition: rows are [gate | up], y = gelu(gate) * up, gelu(x) = x / 2 (1 + erf(x / sqrt(2)))
-std::vector<double> reference(std::vector<double> const& gate_up, int rows, int n) {
-  std::vector<double> y(std::size_t(rows) * n);
-  for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < n; ++c) {
-      double const gate = gate_up[std::size_t(2 * r) * n + c], up = gate_up[std::size_t(2 * r + 1) * n + c];
-      y[std::size_t(r) * n + c] = gate / 2 * (1 + std::erf(gate / std::sqrt(2.0))) * up;
-    }
-  return y;
+// x Phi(x) = x / 2 (1 + erf(x / sqrt(2))), without cancellation, and its limit
+long double gelu(long double x) {
+  return std::isinf(x) && x < 0 ? 0 : x / 2 * std::erfc(-x / std::sqrt(2.0L));
+}
+// x / 2 (1 + tanh(u)) = x / (1 + exp(-2 u)), without cancellation, and its limit
+long double gelu_tanh(long double x) {
+  if (std::isinf(x)) return x < 0 ? 0 : x;
+  return x / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi_v<long double>) * (x + 0.044715L * x * x * x)));
 }
 
+template <GeluApproximate approximate>
+struct GeGlu {
+  template <class X, class Y>
+  void operator()(Space const& space, X const& gate_up, Y const& y, GateLayout layout) const {
+    kfuse::geglu(space, gate_up, y, {.layout = layout, .approximate = approximate});
+  }
+  template <class G, class U, class Y>
+  void operator()(Space const& space, G const& gate, U const& up, Y const& y) const {
+    kfuse::geglu(space, gate, up, y, approximate);
+  }
+};
+using ByErf = GeGlu<GeluApproximate::none>;
+using ByTanh = GeGlu<GeluApproximate::tanh>;
+
 TEST_CASE_TEMPLATE("geglu agrees with its definition in double", Element, double, float, bf16, fp16) {
-  Space const space = another_instance();
-  int const rows = 3;
-  for (int const n : {1, 7, 64, 320, 1408, 14336, 70001})
-    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 3}}) {
-      CAPTURE(n);
-      CAPTURE(place.shift);
-      auto const x = random_values<Element>(std::size_t(rows) * 2 * n, n, -6, 6);
-      GuardedMatrix<Element> const in(rows, 2 * n, x, place), out(rows, n, place);
-      geglu(space, in.const_view(), out.view());
-      CHECK(deviation(out.values(), reference(x, rows, n)) <= tolerance<Element>());
-      CHECK(out.guards_intact());
-      CHECK(in.values() == x);
-    }
+  check_agreement<Element>(ByErf(), gelu);
+  check_agreement<Element>(ByTanh(), gelu_tanh);
+}
+
+TEST_CASE("geglu is right on 2,000 random shapes") {
+  check_random_cases("geglu", ByErf(), gelu);
+}
+TEST_CASE("geglu by tanh is right on 2,000 random shapes") {
+  check_random_cases("geglu by tanh", ByTanh(), gelu_tanh);
 }
 
 // CASES P30
-TEST_CASE("geglu's gate is the first half, not the second and not every other value") {
-  auto const y = view_of_nans<float>(1, 2);
-  geglu(Space(), view_of<float>({1, 2, 3, 4}, 1, 4), y);
+TEST_CASE("geglu's gate is the first half, or every other value where the layout says so") {
+  auto const x = view_of<float>({1, 2, 3, 4}, 1, 4), y = view_of_nans<float>(1, 2);
+  kfuse::geglu(Space(), x, y);
   CHECK(deviation(download(y), {2.524034238, 7.817998944}) <= 1e-6);
+  kfuse::geglu(Space(), x, y, {.layout = GateLayout::interleaved});
+  CHECK(deviation(download(y), {1.682689492, 11.98380123}) <= 1e-6);
 }
 
-TEST_CASE("geglu of gate and up as two matrices gives the bits that it gives of one") {
-  int const rows = 4, n = 1408;
-  auto const both = view_of<bf16>(random_values<bf16>(std::size_t(rows) * 2 * n, n), rows, 2 * n);
-  auto const one = view_of_nans<bf16>(rows, n), two = view_of_nans<bf16>(rows, n);
-  geglu(Space(), both, one);
-  geglu(Space(), Kokkos::subview(both, Kokkos::ALL, Kokkos::pair(0, n)),
-        Kokkos::subview(both, Kokkos::ALL, Kokkos::pair(n, 2 * n)), two);
-  CHECK(same_bits(one, two));
+// CASES P29
+TEST_CASE("the two kinds of gelu are told apart") {
+  auto const x = view_of<float>({1, -1, 3, -3}, 1, 4), ones = view_of<float>({1, 1, 1, 1}, 1, 4);
+  auto const y = view_of_nans<float>(1, 4);
+  kfuse::geglu(Space(), x, ones, y);
+  CHECK(deviation(download(y), {0.841344746, -0.158655254, 2.995950306, -0.00404969410}) <= 1e-6);
+  kfuse::geglu(Space(), x, ones, y, GeluApproximate::tanh);
+  CHECK(deviation(download(y), {0.841191991, -0.158808009, 2.996362608, -0.00363739208}) <= 1e-6);
+}
+
+TEST_CASE("geglu gives the same bits of one matrix and of two, also in place") {
+  check_forms(ByErf());
+  check_forms(ByTanh());
+}
+
+TEST_CASE("geglu of nothing writes nothing, and element types may differ") {
+  check_other_arguments(ByErf(), gelu);
+  check_other_arguments(ByTanh(), gelu_tanh);
 }
 
 TEST_CASE("geglu refuses an odd width and shapes that do not fit, and writes nothing") {
-  auto const y = view_of_nans<float>(2, 2);
-  CHECK(
-      contains(error_of([&] { geglu(Space(), view_of_nans<float>(2, 3), y); }), "kfuse::geglu: gate_up has 3 columns"));
-  CHECK(contains(error_of([&] { geglu(Space(), y, view_of_nans<float>(3, 2), y); }), "multiply: shape [3, 2]"));
-  for (double const v : download(y)) CHECK(std::isnan(v));
+  check_refusals("kfuse::geglu", ByErf());
+  check_refusals("kfuse::geglu", ByTanh());
 }
 
 TEST_CASE("geglu moves its arguments once") {
-  kfuse::Tensor<bf16, 2> const y{nullptr, {10, 64}, {64, 1}};
-  CHECK(kfuse::geglu_traffic(Space(), y, y, y).bytes() == 3 * 10 * 64 * 2);
+  kfuse::Tensor<bf16, 2> const x{nullptr, {10, 128}, {128, 1}}, y{nullptr, {10, 64}, {64, 1}};
+  for (auto const approximate : {GeluApproximate::none, GeluApproximate::tanh}) {
+    CHECK(kfuse::geglu_traffic(Space(), x, y, {.approximate = approximate}).bytes() == 3 * 10 * 64 * 2);
+    CHECK(kfuse::geglu_traffic(Space(), y, y, y, approximate).bytes() == 3 * 10 * 64 * 2);
+  }
 }
 
 }  // namespace

@@ -4,5 +4,9 @@
 #include "arguments.hpp"
 
 void device_code(AllArguments const& arguments) {
-  for_each_element(arguments, [](auto const& a) { kfuse::geglu(a.space, a.matrix, a.matrix); });
+  for_each_element(arguments, [](auto const& a) {
+    for (auto const layout : {kfuse::GateLayout::halves, kfuse::GateLayout::interleaved})
+      for (auto const approximate : {kfuse::GeluApproximate::none, kfuse::GeluApproximate::tanh})
+        kfuse::geglu(a.space, a.matrix, a.matrix, {.layout = layout, .approximate = approximate});
+  });
 }

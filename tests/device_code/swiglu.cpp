@@ -4,5 +4,8 @@
 #include "arguments.hpp"
 
 void device_code(AllArguments const& arguments) {
-  for_each_element(arguments, [](auto const& a) { kfuse::swiglu(a.space, a.matrix, a.matrix); });
+  for_each_element(arguments, [](auto const& a) {
+    for (auto const layout : {kfuse::GateLayout::halves, kfuse::GateLayout::interleaved})
+      kfuse::swiglu(a.space, a.matrix, a.matrix, {.layout = layout});
+  });
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gates of gated feed-forward layers (Shazeer 2020): y = activation(gate) * up, and how gate and up lie in memory.
+// activation(gate) is not rounded before it is multiplied.
+#ifndef KFUSE_FUSED_STAGE_GATE_HPP
+#define KFUSE_FUSED_STAGE_GATE_HPP
+
+#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace kfuse {
+
+// A row of one matrix with both, as one product with both weights leaves them:
+//   halves       [ gate | up ]
+//   interleaved  g0 u0 g1 u1 ...
+enum class GateLayout { halves, interleaved };
+
+struct GateOptions {
+  GateLayout layout = GateLayout::halves;
+};
+
+// The values activation(gate) * up of interleaved rows. A chain begins with it.
+template <Activation activation, class Element, class Memory = void>
+struct LoadInterleavedGate {
+  using stage = ElementStage;
+  using element = Element;
+  using memory_space = Memory;
+  static constexpr int flops = Activate<activation>::flops + 1;
+  static constexpr int extra_registers = Activate<activation>::extra_registers + 8;
+
+  Tensor<Element const, 2> from;  // [rows, 2 * columns]
+
+  Shape shape() const { return {from.extent(0), from.extent(1) / 2}; }
+  auto reads() const { return std::array{span_of(from)}; }
+  void check(std::string_view where, Shape shape) const {
+    impl::check(shape == this->shape(), where, "load_interleaved_gate: needs a gate and an up for each of the values");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    Values<typename X::Real, 2 * X::width, X::access> both;
+    read(from.at(at.row, std::ptrdiff_t(2) * at.column), both);
+#pragma unroll
+    for (int i = 0; i < X::width; ++i) x[i] = activate<activation>(both[2 * i]) * both[2 * i + 1];
+  }
+};
+
+// gate_up: [rows, 2 * columns], interleaved.
+template <Activation activation, TensorLike T>
+auto load_interleaved_gate(T const& gate_up) {
+  return LoadInterleavedGate<activation, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
+      impl::tensor<2>(gate_up, "load_interleaved_gate")};
+}
+
+namespace impl {
+
+// y = activation(gate) * up.
+template <class Space, Activation activation, TensorLike G, TensorLike U, TensorLike Y>
+auto gated_chain(std::string_view where, G const& gate, U const& up, Y const& y) {
+  auto const g = tensor_of<2, Space, ElementOf<G> const>(gate, where);
+  auto const u = tensor_of<2, Space, ElementOf<U> const>(up, where);
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where);
+  return load(g) | Activate<activation>{} | multiply(u) | store(out);
+}
+
+// The same of rows that hold both: f(chain).
+template <class Space, Activation activation, TensorLike X, TensorLike Y, class F>
+auto with_gated_chain(std::string_view where, X const& gate_up, Y const& y, GateLayout layout, F const& f) {
+  auto const both = tensor_of<2, Space, ElementOf<X> const>(gate_up, where);
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where);
+  check(both.extent(1) % 2 == 0, where, [&] {
+    return "gate_up has " + std::to_string(both.extent(1)) +
+           " columns, which hold no gate for each up; give it twice the columns of y";
+  });
+  if (layout == GateLayout::interleaved) return f(load_interleaved_gate<activation>(both) | store(out));
+  int const n = both.extent(1) / 2;
+  return f(gated_chain<Space, activation>(where, columns(both, 0, n), columns(both, n, n), out));
+}
+
+template <Activation activation, class Space, TensorLike... T>
+void gated(Space const& space, std::string const& label, T const&... arguments) {
+  fuse(space, label, gated_chain<Space, activation>(label, arguments...));
+}
+template <Activation activation, class Space, TensorLike X, TensorLike Y>
+void gated(Space const& space, std::string const& label, X const& gate_up, Y const& y, GateLayout layout) {
+  with_gated_chain<Space, activation>(label, gate_up, y, layout, [&](auto const& chain) { fuse(space, label, chain); });
+}
+template <class Space, Activation activation, TensorLike X, TensorLike Y>
+Traffic gated_traffic(std::string_view where, X const& gate_up, Y const& y, GateLayout layout) {
+  return with_gated_chain<Space, activation>(where, gate_up, y, layout,
+                                             [](auto const& chain) { return traffic(chain); });
+}
+
+}  // namespace impl
+}  // namespace kfuse
+
+#endif

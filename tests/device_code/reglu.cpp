@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/reglu.hpp>
+
+#include "arguments.hpp"
+
+void device_code(AllArguments const& arguments) {
+  for_each_element(arguments, [](auto const& a) {
+    for (auto const layout : {kfuse::GateLayout::halves, kfuse::GateLayout::interleaved})
+      kfuse::reglu(a.space, a.matrix, a.matrix, {.layout = layout});
+  });
+}
