@@ -93,6 +93,18 @@ KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
   return host::divide(a, b);
 #endif
 }
+KOKKOS_INLINE_FUNCTION double reciprocal(double x) {
+  return host::reciprocal(x);
+}
+KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return host::reciprocal(x);
+#endif
+}
 KOKKOS_INLINE_FUNCTION double reciprocal_sqrt(double x) {
   return host::reciprocal_sqrt(x);
 }

@@ -13,6 +13,17 @@ using host::divide;
 using host::exp;
 using host::reciprocal_sqrt;
 
+KOKKOS_INLINE_FUNCTION double reciprocal(double x) {
+  return host::reciprocal(x);
+}
+KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return host::reciprocal(x);
+#endif
+}
+
 KOKKOS_INLINE_FUNCTION std::uint16_t fp16_bits(float x) {
 #if defined(__HIP_DEVICE_COMPILE__)
   return Kokkos::bit_cast<std::uint16_t>(static_cast<_Float16>(x));

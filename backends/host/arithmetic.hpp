@@ -74,7 +74,8 @@ KOKKOS_INLINE_FUNCTION double exp(double x) {
   return Kokkos::exp(x);
 }
 
-// 2^x and a / b, to a few units in the last place. For b above 2^126 the quotient may be zero instead.
+// 2^x, a / b and 1 / x, to a few units in the last place. For b above 2^126 the quotient may be zero instead, and so
+// may powers and reciprocals below 2^-126.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {
   return Kokkos::exp2(x);
 }
@@ -86,6 +87,12 @@ KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
 }
 KOKKOS_INLINE_FUNCTION double divide(double a, double b) {
   return a / b;
+}
+KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
+  return 1 / x;
+}
+KOKKOS_INLINE_FUNCTION double reciprocal(double x) {
+  return 1 / x;
 }
 KOKKOS_INLINE_FUNCTION float reciprocal_sqrt(float x) {
   return 1 / Kokkos::sqrt(x);
