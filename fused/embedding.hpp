@@ -2,8 +2,8 @@
 // Embedding: rows of one table, or sums of rows of several (words, positions, token types), with dropout:
 //   y(r, .) = dropout(scale table(indices(r), .) + second(second_indices(r), .) + third(third_indices(r), .))
 //
-// The chain gather | scale | add_gathered | dropout | store. An index outside its table stands for a row of zeros and
-// reads nothing; options.status is raised (DataFault::index) where one is given. The sum is rounded once.
+// The chain gather | scale | add_gathered | dropout | store. An index outside its table stands for a row of
+// zeros; options.status is raised (DataFault::index) where one is given. The sum is rounded once.
 #ifndef KFUSE_FUSED_EMBEDDING_HPP
 #define KFUSE_FUSED_EMBEDDING_HPP
 

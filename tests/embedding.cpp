@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
@@ -60,6 +61,49 @@ TEST_CASE_TEMPLATE("embedding sums rows of one, two or three tables", Element, d
     }
 }
 
+TEST_CASE("embedding is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("embedding", {}, [&]<class Element>(RandomCase& c) {
+    Random random(c.seed);
+    int const tables = c.kind == ValueKind::huge ? 1 : 1 + random.below(3);  // huge values have no sum
+    double const scale = random.below(2) == 0 ? 1 : -0.5;
+    std::vector<GuardedMatrix<Element>> table;
+    std::vector<std::vector<double>> given, places;
+    std::vector<double> expected(std::size_t(c.rows) * c.columns, 0), scales(c.rows, 0);
+    for (int t = 0; t < tables; ++t) {
+      int const entries = 1 + random.below(9);
+      given.push_back(c.values<Element>(t, std::size_t(entries) * c.columns));
+      table.emplace_back(entries, c.columns, given[t], c.place(t));
+      places.emplace_back();
+      for (int r = 0; r < c.rows; ++r) places[t].push_back(random.below(entries + 2) - 1);  // some are outside
+      add_rows(expected, given[t], places[t], c.columns, t == 0 ? scale : 1);
+      double largest = 0;
+      for (double const v : given[t])
+        if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+      for (double& s : scales) s = std::max(s, largest);
+    }
+    auto const run = [&](int first, int count, auto const& y) {
+      auto const t = [&](int i) { return table[i].const_view(); };
+      auto const p = [&](int i) {
+        return view_of<int>({places[i].begin() + first, places[i].begin() + first + count}, count);
+      };
+      kfuse::EmbeddingOptions const options{.scale = scale};
+      if (tables == 1) embedding(space, t(0), p(0), y, options);
+      if (tables == 2) embedding(space, t(0), p(0), t(1), p(1), y, options);
+      if (tables == 3) embedding(space, t(0), p(0), t(1), p(1), t(2), p(2), y, options);
+    };
+    auto const y = c.matrix<Element>(3);
+    run(0, c.rows, y.view());
+    c.compare("y", y, expected, scales);
+    for (int t = 0; t < tables; ++t) c.unchanged("a table", table[t], given[t]);
+    c.same_bits("y", [&](int first, int count) {
+      auto const some = view_of_nans<Element>(count, c.columns);
+      run(first, count, some);
+      return elements(some);
+    });
+  });
+}
+
 TEST_CASE_TEMPLATE("the first table alone is scaled", Element, double, float, bf16, fp16) {
   std::vector<double> const words{1, 0, 1}, places{0, 1, 2};
   auto const word = random_values<Element>(2 * 65, 1), position = random_values<Element>(3 * 65, 2);
@@ -108,7 +152,7 @@ TEST_CASE("the sum is dropped out: what is kept is scaled, and the state decides
   CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: p"));
 }
 
-TEST_CASE("an index outside the table stands for zeros and reads nothing, and is reported") {
+TEST_CASE("an index outside the table stands for zeros, whatever the table holds, and is reported") {
   GuardedMatrix<float> const table(2, 8, std::vector<double>(16, 1)), y(5, 8);  // NaNs lie around the table
   Kokkos::View<int, Space> const status("status");
   auto const found = [&] { return DataFault(elements(status)[0]); };
@@ -158,6 +202,7 @@ TEST_CASE("embedding refuses what does not fit, and a table that it would overwr
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, wide, indices, y); }), "kfuse::embedding: gather"));
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table, two, y); }), "kfuse::embedding: gather"));
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table); }), "an output overlaps an input"));
+  CHECK(contains(error_of([&] { embedding(Space(), view_of_nans<float>(0, 4), indices, y); }), "no entries"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

@@ -4,6 +4,7 @@
 #include <kfuse/core/replay.hpp>
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
+#include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/attention.hpp>
 #include <kfuse/fused/bias_activation.hpp>
 #include <kfuse/fused/embedding.hpp>
@@ -11,11 +12,13 @@
 #include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/linear.hpp>
 #include <kfuse/fused/matmul.hpp>
+#include <kfuse/fused/reglu.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/rope_qkv.hpp>
 #include <kfuse/fused/softmax.hpp>
 #include <kfuse/fused/stage/dropout.hpp>
 #include <kfuse/fused/swiglu.hpp>
+#include <kfuse/fused/top_k.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
@@ -45,6 +48,7 @@ struct Memory {
   static constexpr int size = 1 << 18;
   Kokkos::View<float*, Space> in{"in", size}, out{"out", size};
   Kokkos::View<int*, Space> indices{"indices", rows};
+  Kokkos::View<int, Space> status{"status"};
   Kokkos::View<std::uint8_t**, Kokkos::LayoutRight, Space> visible{"visible", rows, columns};
   Kokkos::View<kfuse::bf16****, Kokkos::LayoutRight, Space> narrow{"narrow", 1, 2, 32, 64};
 
@@ -86,6 +90,8 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
   auto const square = m.given(4 * n, columns, columns);
   auto const angles = m.given(5 * n, places, head_dim);
   auto const indices = make_tensor<int const>(m.indices.data(), rows);
+  auto const found = make_tensor(reinterpret_cast<int*>(m.out.data()), rows, 3);
+  auto const largest = m.result(n, rows, 3);
   auto const q = m.result(0, rows, 2 * head_dim);
   auto const k = m.result(n, 1, 1, places, head_dim), v = m.result(2 * n, 1, 1, places, head_dim);
   auto const batch_a = m.given(0, 2, rows, columns), batch_b = m.given(n, 2, columns, columns);
@@ -120,9 +126,16 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, m.visible, y); }},
       {"kfuse::swiglu", By::own_kernels, [=](Space const& s) { kfuse::swiglu(s, both, y); }},
       {"kfuse::geglu", By::own_kernels, [=](Space const& s) { kfuse::geglu(s, both, y); }},
+      {"kfuse::reglu", By::own_kernels, [=](Space const& s) { kfuse::reglu(s, both, y); }},
       {"kfuse::bias_activation", By::own_kernels,
        [=](Space const& s) { kfuse::bias_activation(s, x, bias, y, kfuse::Activation::relu); }},
       {"kfuse::embedding", By::own_kernels, [=](Space const& s) { kfuse::embedding(s, table, indices, y); }},
+      {"kfuse::embedding", By::own_kernels,
+       [=](Space const& s) { kfuse::embedding(s, table, indices, y, {.dropout = 0.5, .status = m.status}); }},
+      {"kfuse::argmax", By::own_kernels, [=](Space const& s) { kfuse::argmax(s, x, make_tensor(found.data, rows)); }},
+      {"kfuse::argmax", By::own_kernels,
+       [=](Space const& s) { kfuse::argmax(s, long_x, make_tensor(found.data, 2), *workspace); }},
+      {"kfuse::top_k", By::own_kernels, [=](Space const& s) { kfuse::top_k(s, x, largest, found); }},
       {"kfuse::rope_qkv", By::own_kernels, [=](Space const& s) { kfuse::rope_qkv(s, x, angles, indices, q, k, v); }},
       {"kfuse::attention", By::own_kernels,
        [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); }},

@@ -63,12 +63,19 @@ class Call {
   Tensor<Element, 2> out(char name, int width) {
     return outputs_[name] = matrix<Element>(name, part_.first, rows, width);
   }
-  // What is in the outputs, row by row.
+  Tensor<int, 2> out_indices(char name, int width = 1) {
+    std::vector<int>& memory = keep(std::vector<int>(std::size_t(rows) * width, -1));
+    return index_outputs_[name] = make_tensor(memory.data(), rows, width);
+  }
+  // What is in the outputs, row by row. Indices, too, are values between -2 and 2, those of neighbours far apart.
   std::vector<double> results() const {
     std::vector<double> values;
-    for (int r = 0; r < rows; ++r)
+    for (int r = 0; r < rows; ++r) {
       for (auto const& [name, t] : outputs_)
         for (int c = 0; c < t.extent(1); ++c) values.push_back(decode(t(r, c)));
+      for (auto const& [name, t] : index_outputs_)
+        for (int c = 0; c < t.extent(1); ++c) values.push_back(double(unsigned(t(r, c)) * 0x9E3779B9u) * 0x1p-30 - 2);
+    }
     return values;
   }
 
@@ -101,6 +108,7 @@ class Call {
   Part part_;
   std::vector<std::shared_ptr<void>> kept_;
   std::map<char, Tensor<Element, 2>> outputs_;
+  std::map<char, Tensor<int, 2>> index_outputs_;
 };
 
 // What an operator is run as.

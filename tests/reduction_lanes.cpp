@@ -2,12 +2,15 @@
 // Row operators that reduce, on lane groups of 32 and of 64.
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
+#include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/softmax.hpp>
+#include <kfuse/fused/top_k.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "operator_lanes.hpp"
@@ -34,6 +37,12 @@ TEST_CASE_TEMPLATE("row operators that reduce are right on lanes", On, On<32, fl
   });
   is_right("softmax", [](auto& a) { softmax(a.space, a.in('x'), a.out('y'), {}, a.workspace); });
   is_right("softmax, masked", [](auto& a) { softmax(a.space, a.in('x'), a.mask('m'), a.out('y'), {}, a.workspace); });
+  is_right("argmax",
+           [](auto& a) { argmax(a.space, a.in('x'), make_tensor(a.out_indices('i').data, a.rows), a.workspace); });
+  is_right("top_k", [](auto& a) {
+    int const k = std::min(a.columns, 6);
+    top_k(a.space, a.in('x'), a.out('v', k), a.out_indices('i', k));
+  });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gather(table, indices): row r of the chain is row indices(r) of the table, as an embedding looks up tokens.
-// An index outside the table gives a row of zeros and reads nothing; it raises DataFault::index, if anybody asks.
+// An index outside the table gives a row of zeros; it raises DataFault::index, if anybody asks.
 #ifndef KFUSE_FUSED_STAGE_GATHER_HPP
 #define KFUSE_FUSED_STAGE_GATHER_HPP
 
@@ -40,15 +40,17 @@ struct Gather {
   void check(std::string_view where, Shape shape) const {
     impl::check(shape == size(), where,
                 "gather: needs one index for each row, and a table with as many columns as the chain");
+    impl::check(table.extent(0) > 0 || shape.rows == 0, where,
+                "gather: the table has no entries, so no index can be right; give it one at least");
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     std::int64_t const row = indices(at.row);
-    X looked_up{};
-    if (row >= 0 && row < table.extent(0))
-      read(table.at(row, at.column), looked_up);
-    else
-      status.raise(DataFault::index);
+    bool const inside = row >= 0 && row < table.extent(0);
+    if (!inside) status.raise(DataFault::index);
+    X looked_up;
+    read(table.at(inside ? row : 0, at.column), looked_up);  // no branch, so that a lane's rows come side by side
+    if (!inside) looked_up = X{};
     for (int i = 0; i < X::width; ++i) {
       if constexpr (gathered == Gathered::adds)
         x[i] += looked_up[i];
