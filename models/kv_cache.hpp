@@ -5,6 +5,7 @@
 
 #include <kfuse/core/launch.hpp>
 #include <kfuse/core/ledger.hpp>
+#include <kfuse/fused/rope_table.hpp>
 #include <kfuse/models/layer_weights.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -85,21 +86,12 @@ struct Progress {
   }
 };
 
-// [positions, head_dim]: the cosines of each pair's angle at a position, then the sines. Empty in families that do not
-// rotate.
+// [positions, head_dim]: what the heads of sequences up to so many positions are rotated by. Empty in families that do
+// not rotate.
 template <class Space, class Element>
 Matrix<Space, Real<Element>> rope_table(LayerConfig const& config, int positions) {
   if (config.family != Family::llama) return {};
-  auto const frequencies = rope_inverse_frequencies(config);
-  int const half = config.head_dim / 2;
-  std::vector<double> table(std::size_t(positions) * config.head_dim);
-  for (int p = 0; p < positions; ++p)
-    for (int i = 0; i < half; ++i) {
-      auto* const row = &table[std::size_t(p) * config.head_dim];
-      row[i] = std::cos(p * frequencies[i]);
-      row[half + i] = std::sin(p * frequencies[i]);
-    }
-  return impl::upload<Space, Real<Element>>("rope_table", table, positions, config.head_dim);
+  return rope_table<Space, Real<Element>>(rope_frequencies(rope_settings(config), positions), positions);
 }
 
 }  // namespace kfuse

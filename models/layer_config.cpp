@@ -12,8 +12,10 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
-#include <numbers>
+#include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -27,7 +29,7 @@ using nlohmann::json;
 
 // ---------------------------------------------------------------- presets
 
-constexpr std::array<std::pair<std::string_view, LayerConfig>, 5> presets = {{
+std::array<std::pair<std::string_view, LayerConfig>, 5> const presets = {{
     {"llama-3-8b",
      {.family = Family::llama,
       .hidden = 4096,
@@ -49,9 +51,7 @@ constexpr std::array<std::pair<std::string_view, LayerConfig>, 5> presets = {{
       .intermediate = 8192,
       .norm_epsilon = 1e-5,
       .rope_theta = 500000,
-      .rope_scaling =
-          RopeScaling{
-              .factor = 32, .low_frequency_factor = 1, .high_frequency_factor = 4, .original_max_positions = 8192},
+      .rope_scaling = Llama3Scaling{.factor = 32},
       .max_positions = 131072,
       .vocabulary = 128256,
       .layers = 16}},
@@ -120,9 +120,7 @@ class Validator {
     positive("head_dim", c_.head_dim);
     require(c_.head_dim % 2 == 0, "head_dim", "is ", c_.head_dim,
             " (rope turns pairs of values), choose an even number");
-    require(std::isfinite(c_.rope_theta) && c_.rope_theta > 0, "rope_theta", "is ", c_.rope_theta,
-            " (it is the base of a power), choose a positive number such as 10000");
-    if (c_.rope_scaling) scaling(*c_.rope_scaling);
+    impl::RopeChecks({c_.rope_theta, c_.head_dim, c_.rope_scaling}, where_).all();
   }
 
  private:
@@ -179,36 +177,13 @@ class Validator {
   void learned_positions() const {
     require(c_.rope_theta == 0, "rope_theta", "is ", c_.rope_theta, " (", name(c_.family),
             " does not rotate positions), leave it 0");
-    require(!c_.rope_scaling, "rope_scaling", "is given (", name(c_.family),
+    require(std::holds_alternative<std::monostate>(c_.rope_scaling), "rope_scaling", "is given (", name(c_.family),
             " does not rotate positions), leave it out");
-  }
-
-  void scaling(RopeScaling const& s) const {
-    require(std::isfinite(s.factor) && s.factor >= 1, "rope_scaling.factor", "is ", s.factor,
-            " (positions are stretched, not shrunk), choose a number of at least 1");
-    require(std::isfinite(s.low_frequency_factor) && s.low_frequency_factor > 0, "rope_scaling.low_frequency_factor",
-            "is ", s.low_frequency_factor, " (it divides a wavelength), choose a positive number");
-    require(std::isfinite(s.high_frequency_factor) && s.high_frequency_factor > s.low_frequency_factor,
-            "rope_scaling.high_frequency_factor", "is ", s.high_frequency_factor, " but low_frequency_factor is ",
-            s.low_frequency_factor, " (the bands would be upside down), choose a larger one");
-    positive("rope_scaling.original_max_positions", s.original_max_positions);
   }
 
   LayerConfig const& c_;
   std::string_view where_;
 };
-
-// ---------------------------------------------------------------- rope
-
-double scaled(double frequency, RopeScaling const& scaling) {
-  double const wavelength = 2 * std::numbers::pi / frequency;
-  double const turns = scaling.original_max_positions / wavelength;  // within the original context
-  if (turns > scaling.high_frequency_factor) return frequency;
-  if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
-  double const kept =
-      (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor);
-  return (1 - kept) * frequency / scaling.factor + kept * frequency;
-}
 
 // ---------------------------------------------------------------- config.json
 
@@ -264,6 +239,30 @@ class Fields {
     return value->get<double>();
   }
 
+  std::optional<double> number_if_given(Keys keys) const {
+    return has(keys) ? std::optional(number(keys)) : std::nullopt;
+  }
+
+  // A list that must be there.
+  std::vector<double> numbers(char const* key) const {
+    auto const value = find({key}).second;
+    bool const fits = value != nullptr && value->is_array() &&
+                      std::all_of(value->begin(), value->end(), [](json const& v) { return v.is_number(); });
+    check(fits, where_, [&] {
+      return text(key, " is ", value == nullptr ? "missing" : brief(*value), " (a list of numbers belongs there)",
+                  ", correct it");
+    });
+    return value->get<std::vector<double>>();
+  }
+
+  bool flag_or(char const* key, bool absent) const {
+    auto const value = find({key}).second;
+    if (value == nullptr) return absent;
+    check(value->is_boolean(), where_,
+          [&] { return text(key, " is ", brief(*value), " (true or false belongs there), correct it"); });
+    return value->get<bool>();
+  }
+
   // What kfuse computes in one way only: any other value would be accepted and not honoured.
   void only(Keys keys, json const& honoured, std::string_view why) const {
     auto const [key, value] = find(keys);
@@ -272,7 +271,7 @@ class Fields {
         text(where_, ": ", key, " is ", brief(*value), " (", why, "), only ", brief(honoured), " is supported"));
   }
 
-  void no_other_keys_than(Keys keys, std::string_view why) const {
+  void no_other_keys_than(std::vector<std::string_view> const& keys, std::string_view why) const {
     for (auto const& [key, value] : object_.items()) {
       bool const known = std::find(keys.begin(), keys.end(), key) != keys.end();
       check(known, where_, [&, &stranger = key] {
@@ -355,11 +354,65 @@ int read_intermediate(Fields const& fields, LayerConfig const& config) {
   return 4 * config.hidden;
 }
 
-RopeScaling read_llama3_scaling(Fields const& rope) {
-  return {.factor = rope.number({"factor"}),
-          .low_frequency_factor = rope.number({"low_freq_factor"}),
-          .high_frequency_factor = rope.number({"high_freq_factor"}),
-          .original_max_positions = rope.size({"original_max_position_embeddings"})};
+// A kind of rope: the keys that belong to it, and its scaling by their values. `original` is the number of positions
+// that the model was trained on.
+struct RopeKind {
+  std::string_view type;
+  std::vector<std::string_view> keys;
+  RopeScaling (*read)(Fields const& rope, int original, int max_positions);
+};
+
+RopeScaling read_default(Fields const&, int, int) {
+  return {};
+}
+RopeScaling read_linear(Fields const& rope, int, int) {
+  return LinearScaling{rope.number({"factor"})};
+}
+RopeScaling read_dynamic(Fields const& rope, int original, int) {
+  return DynamicScaling{rope.number({"factor"}), original};
+}
+RopeScaling read_llama3(Fields const& rope, int, int) {
+  return Llama3Scaling{.factor = rope.number({"factor"}),
+                       .low_frequency_factor = rope.number({"low_freq_factor"}),
+                       .high_frequency_factor = rope.number({"high_freq_factor"}),
+                       .original_max_positions = rope.size({"original_max_position_embeddings"})};
+}
+RopeScaling read_yarn(Fields const& rope, int original, int max_positions) {
+  YarnScaling const absent;
+  return YarnScaling{.factor = rope.number_or({"factor"}, double(max_positions) / original),
+                     .original_max_positions = original,
+                     .beta_fast = rope.number_or({"beta_fast"}, absent.beta_fast),
+                     .beta_slow = rope.number_or({"beta_slow"}, absent.beta_slow),
+                     .attention_factor = rope.number_if_given({"attention_factor"}),
+                     .mscale = rope.number_or({"mscale"}, absent.mscale),
+                     .mscale_all_dim = rope.number_or({"mscale_all_dim"}, absent.mscale_all_dim),
+                     .truncate = rope.flag_or("truncate", absent.truncate)};
+}
+RopeScaling read_longrope(Fields const& rope, int original, int max_positions) {
+  return LongRopeScaling{.short_factor = rope.numbers("short_factor"),
+                         .long_factor = rope.numbers("long_factor"),
+                         .factor = rope.number_or({"factor"}, double(max_positions) / original),
+                         .original_max_positions = original,
+                         .attention_factor = rope.number_if_given({"attention_factor"})};
+}
+
+RopeKind rope_kind(std::string const& type, std::string const& where) {
+  std::string_view constexpr factor = "factor", original = "original_max_position_embeddings";
+  RopeKind const kinds[] = {
+      {"default", {}, read_default},
+      {"linear", {factor}, read_linear},
+      {"dynamic", {factor, original}, read_dynamic},
+      {"llama3", {factor, original, "low_freq_factor", "high_freq_factor"}, read_llama3},
+      {"yarn",
+       {factor, original, "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"},
+       read_yarn},
+      {"longrope", {factor, original, "short_factor", "long_factor", "attention_factor"}, read_longrope}};
+  std::vector<std::string_view> known;
+  for (auto const& kind : kinds) {
+    if (kind.type == type) return kind;
+    known.push_back(kind.type);
+  }
+  throw Error(text(where, ": rope_type is ", brief(type), ", choose one of ", listed(known)));
 }
 
 // Newer files keep everything in rope_parameters; older ones have rope_theta beside rope_scaling.
@@ -376,19 +429,14 @@ void read_rope(Fields const& fields, LayerConfig& config) {
   });
   config.rope_theta = theta;
 
-  std::string_view constexpr why = "it might change the angles";
   rope.only({"partial_rotary_factor"}, 1.0, "the whole head is rotated");
-  std::string const type = rope.text_or({"rope_type", "type"}, "default");
-  if (type == "default") {
-    rope.no_other_keys_than({"rope_theta", "rope_type", "type", "partial_rotary_factor"}, why);
-  } else if (type == "llama3") {
-    rope.no_other_keys_than({"rope_theta", "rope_type", "type", "partial_rotary_factor", "factor", "low_freq_factor",
-                             "high_freq_factor", "original_max_position_embeddings"},
-                            why);
-    config.rope_scaling = read_llama3_scaling(rope);
-  } else {
-    throw Error(text(rope.where(), ": rope_type is ", brief(type), ", only \"default\" and \"llama3\" are supported"));
-  }
+  RopeKind kind = rope_kind(rope.text_or({"rope_type", "type"}, "default"), rope.where());
+  for (std::string_view const key : {"rope_theta", "rope_type", "type", "partial_rotary_factor"})
+    kind.keys.push_back(key);
+  rope.no_other_keys_than(kind.keys, "it might change the angles");
+  Fields::Keys const original = {"original_max_position_embeddings"};  // Phi-3 has it beside rope_scaling
+  config.rope_scaling =
+      kind.read(rope, rope.size_or(original, fields.size_or(original, config.max_positions)), config.max_positions);
 }
 
 void read_llama(Fields const& fields, LayerConfig& config) {
@@ -494,15 +542,9 @@ void validate(LayerConfig const& config) {
   Validator(config, "layer_config").all();
 }
 
-std::vector<double> rope_inverse_frequencies(LayerConfig const& config) {
-  Validator(config, "rope_inverse_frequencies").rope();
-  std::vector<double> frequencies(static_cast<std::size_t>(config.head_dim / 2));
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    double const exponent = 2 * static_cast<double>(i) / config.head_dim;
-    double const frequency = std::pow(config.rope_theta, -exponent);
-    frequencies[i] = config.rope_scaling ? scaled(frequency, *config.rope_scaling) : frequency;
-  }
-  return frequencies;
+RopeSettings rope_settings(LayerConfig const& config) {
+  Validator(config, "rope_settings").rope();
+  return {config.rope_theta, config.head_dim, config.rope_scaling};
 }
 
 }  // namespace kfuse

@@ -3,8 +3,9 @@
 #ifndef KFUSE_MODELS_LAYER_CONFIG_HPP
 #define KFUSE_MODELS_LAYER_CONFIG_HPP
 
+#include <kfuse/fused/rope_settings.hpp>
+
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,32 +30,19 @@ constexpr char const* name(Family family) {
   return "unknown";
 }
 
-// "llama3" stretching of rotary positions in three bands of wavelength (in positions, w):
-//   w < original_max_positions / high_frequency_factor   frequency kept
-//   w > original_max_positions / low_frequency_factor    frequency divided by factor
-//   in between                                           linear blend of the two
-struct RopeScaling {
-  double factor = 1;
-  double low_frequency_factor = 1;
-  double high_frequency_factor = 4;
-  int original_max_positions = 8192;  // positions that the model was trained on before it was stretched
-
-  friend bool operator==(RopeScaling const&, RopeScaling const&) = default;
-};
-
 struct LayerConfig {
   Family family = Family::llama;
-  int hidden = 0;                                // values per token between layers
-  int heads = 0;                                 // query heads
-  int kv_heads = 0;                              // key and value heads; each serves heads / kv_heads query heads
-  int head_dim = 0;                              // values per head
-  int intermediate = 0;                          // values per token inside the feed-forward half
-  double norm_epsilon = 0;                       // added to the variance (LayerNorm) or the mean square (RMSNorm)
-  double rope_theta = 0;                         // base of the rotary wavelengths; 0 in families that do not rotate
-  std::optional<RopeScaling> rope_scaling = {};  // llama only
-  int max_positions = 0;                         // tokens in the longest sequence
-  int vocabulary = 0;                            // rows of the embedding table
-  int layers = 0;                                // layers of the whole model
+  int hidden = 0;                 // values per token between layers
+  int heads = 0;                  // query heads
+  int kv_heads = 0;               // key and value heads; each serves heads / kv_heads query heads
+  int head_dim = 0;               // values per head
+  int intermediate = 0;           // values per token inside the feed-forward half
+  double norm_epsilon = 0;        // added to the variance (LayerNorm) or the mean square (RMSNorm)
+  double rope_theta = 0;          // base of the rotary wavelengths; 0 in families that do not rotate
+  RopeScaling rope_scaling = {};  // llama only
+  int max_positions = 0;          // tokens in the longest sequence
+  int vocabulary = 0;             // rows of the embedding table
+  int layers = 0;                 // layers of the whole model
 
   friend bool operator==(LayerConfig const&, LayerConfig const&) = default;
 };
@@ -78,8 +66,9 @@ LayerConfig config_from(std::string const& name_or_path);
 // Throws kfuse::Error for sizes and constants that make no layer; the message names the field.
 void validate(LayerConfig const& config);
 
-// [head_dim / 2]: radians per position of each rotated pair, theta^(-2 i / head_dim), scaled if the config says so.
-std::vector<double> rope_inverse_frequencies(LayerConfig const& config);
+// How the heads of a llama are rotated: fused/rope_frequencies.hpp makes angles of it. Throws kfuse::Error for other
+// families.
+RopeSettings rope_settings(LayerConfig const& config);
 
 }  // namespace kfuse
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <kfuse/core/check.hpp>
+#include <kfuse/fused/rope_frequencies.hpp>
 #include <kfuse/models/layer_config.hpp>
 #include <kfuse/models/safetensors.hpp>
 
@@ -161,8 +162,8 @@ TEST_CASE("presets equal the public configurations") {
   LayerConfig const llama = kfuse::preset("llama-3-8b");
   CHECK(llama.head_dim == 128);
   CHECK(llama.kv_heads == 8);
-  CHECK_FALSE(llama.rope_scaling);
-  CHECK(kfuse::preset("llama-3.2-1b").rope_scaling == kfuse::RopeScaling{32, 1, 4, 8192});
+  CHECK(llama.rope_scaling == kfuse::RopeScaling());
+  CHECK(kfuse::preset("llama-3.2-1b").rope_scaling == kfuse::RopeScaling(kfuse::Llama3Scaling{32, 1, 4, 8192}));
   CHECK(kfuse::preset("minilm").head_dim == 32);
   CHECK(kfuse::preset("gpt2").intermediate == 3072);
 }
@@ -213,7 +214,7 @@ TEST_CASE("the configurations of the reference models are read") {
                              .intermediate = 200,
                              .norm_epsilon = 1e-5,
                              .rope_theta = 500000,
-                             .rope_scaling = kfuse::RopeScaling{32, 1, 4, 8192},
+                             .rope_scaling = kfuse::Llama3Scaling{32, 1, 4, 8192},
                              .max_positions = 131072,
                              .vocabulary = 64,
                              .layers = 2});
@@ -253,17 +254,58 @@ TEST_CASE("rope is read in the older and the newer spelling") {
 
   LayerConfig const plain = parse(with(bare, "rope_parameters", R"({"rope_theta": 1e6, "rope_type": "default"})"));
   CHECK(plain.rope_theta == 1e6);
-  CHECK_FALSE(plain.rope_scaling);
+  CHECK(plain.rope_scaling == kfuse::RopeScaling());
   CHECK(parse(with(bare, "rope_parameters", R"({"rope_theta": 1e6})")).rope_theta == 1e6);
 }
 
-TEST_CASE("another kind of rope is refused") {
-  for (std::string const kind : {"linear", "dynamic", "yarn", "longrope", "LLAMA3", ""}) {
+TEST_CASE("each kind of scaling is read, and what it leaves out follows from the rest") {
+  Json const longer = with(llama_3_8b(), "max_position_embeddings", "32768");
+  auto const scaling = [&](std::string const& text) { return parse(with(longer, "rope_scaling", text)).rope_scaling; };
+  auto const is = [](kfuse::RopeScaling const& read, kfuse::RopeScaling const& expected) { CHECK(read == expected); };
+  is(scaling(R"({"type": "linear", "factor": 2.5})"), kfuse::LinearScaling{2.5});
+  is(scaling(R"({"rope_type": "dynamic", "factor": 2})"), kfuse::DynamicScaling{2, 32768});
+  is(scaling(R"({"rope_type": "dynamic", "factor": 2, "original_max_position_embeddings": 4096})"),
+     kfuse::DynamicScaling{2, 4096});
+  is(scaling(R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192})"),
+     kfuse::YarnScaling{.factor = 4, .original_max_positions = 8192});
+  is(scaling(R"({"rope_type": "yarn", "original_max_position_embeddings": 4096, "attention_factor": 1.5})"),
+     kfuse::YarnScaling{.factor = 8, .original_max_positions = 4096, .attention_factor = 1.5});
+  is(scaling(R"({"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 16,
+                 "beta_slow": 2, "mscale": 0.707, "mscale_all_dim": 1.0, "truncate": false})"),
+     kfuse::YarnScaling{.factor = 40,
+                        .original_max_positions = 4096,
+                        .beta_fast = 16,
+                        .beta_slow = 2,
+                        .mscale = 0.707,
+                        .mscale_all_dim = 1,
+                        .truncate = false});
+
+  Json small = with(with(longer, "head_dim", "4"), "original_max_position_embeddings", "4096");
+  small["rope_scaling"] = R"({"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2, 8]})";
+  kfuse::LongRopeScaling const expected{
+      .short_factor = {1, 1.5}, .long_factor = {2, 8}, .factor = 8, .original_max_positions = 4096};
+  is(parse(small).rope_scaling, expected);
+  small["rope_scaling"] = R"({"type": "longrope", "short_factor": [1.0], "long_factor": [2, 8]})";
+  refused(small, "the length of rope_scaling.short_factor is 1");
+  small["rope_scaling"] = R"({"type": "longrope", "short_factor": 1, "long_factor": [2, 8]})";
+  refused(small, "short_factor is 1");
+  small["rope_scaling"] = R"({"type": "longrope", "short_factor": [1, "2"], "long_factor": [2, 8]})";
+  refused(small, "short_factor is [1,\"2\"]");
+  small["rope_scaling"] = R"({"type": "longrope", "short_factor": [1, 2]})";
+  refused(small, "long_factor is missing");
+}
+
+TEST_CASE("another kind of rope is refused, and so are keys of another kind") {
+  for (std::string const kind : {"mrope", "ntk", "LLAMA3", ""}) {
     std::string const scaling = "{\"rope_type\": \"" + kind + "\", \"factor\": 2.0}";
     refused(with(llama_3_8b(), "rope_scaling", scaling), "rope_scaling: rope_type is \"" + kind + "\"");
     std::string const old = "{\"type\": \"" + kind + "\", \"factor\": 2.0}";
     refused(with(llama_3_8b(), "rope_scaling", old), "\"" + kind + "\"");
   }
+  refused(with(llama_3_8b(), "rope_scaling", R"({"type": "linear", "factor": 2.0, "beta_fast": 32})"), "\"beta_fast\"");
+  refused(with(llama_3_8b(), "rope_scaling", R"({"type": "linear"})"), "factor is missing");
+  refused(with(llama_3_8b(), "rope_scaling", R"({"type": "linear", "factor": 0.5})"), "rope_scaling.factor is 0.5");
+  refused(with(llama_3_8b(), "rope_scaling", R"({"type": "yarn", "factor": 2, "truncate": 1})"), "truncate is 1");
   refused(with(llama_3_8b(), "rope_scaling", R"({"factor": 2.0})"), "\"factor\"");
   refused(with(llama_3_8b(), "rope_scaling", R"({"rope_type": "default", "mscale": 1})"), "\"mscale\"");
   refused(with(llama_3_8b(), "rope_scaling", "2.0"), "rope_scaling: is 2.0");
@@ -400,7 +442,7 @@ TEST_CASE("constants that make no layer are refused by field") {
   double constexpr nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   auto const scaling_of = [](double factor, double low, double high, int positions) {
     LayerConfig config = kfuse::preset("llama-3.2-1b");
-    config.rope_scaling = kfuse::RopeScaling{factor, low, high, positions};
+    config.rope_scaling = kfuse::Llama3Scaling{factor, low, high, positions};
     return refusal([&] { kfuse::validate(config); });
   };
   for (double const bad : {nan, inf, 0.0, -1.0}) {
@@ -421,59 +463,28 @@ TEST_CASE("constants that make no layer are refused by field") {
   config.rope_theta = 10000;
   refused(refusal([&] { kfuse::validate(config); }), "rope_theta is 10000 (gpt2");
   config.rope_theta = 0;
-  config.rope_scaling = kfuse::RopeScaling{};
+  config.rope_scaling = kfuse::LinearScaling{};
   refused(refusal([&] { kfuse::validate(config); }), "rope_scaling is given");
-}
-
-TEST_CASE("rope frequencies are powers of theta") {
-  LayerConfig const config = kfuse::preset("llama-3-8b");
-  auto const frequencies = kfuse::rope_inverse_frequencies(config);
-  REQUIRE(frequencies.size() == 64);
-  CHECK(frequencies[0] == 1);
-  for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    CHECK(frequencies[i] == doctest::Approx(std::exp(-std::log(500000.0) * double(i) / 64)).epsilon(1e-14));
-  }
-}
-
-TEST_CASE("llama3 scaling keeps, blends and divides in its three bands") {
-  auto const check_values = [](LayerConfig const& config, std::vector<std::pair<std::size_t, double>> const& expected) {
-    auto const frequencies = kfuse::rope_inverse_frequencies(config);
-    REQUIRE(frequencies.size() == std::size_t(config.head_dim) / 2);
-    for (auto const& [i, value] : expected) {
-      CHECK(std::abs(frequencies[i] / value - 1) < 1e-9);  // the values are given with ten digits
-    }
-  };
-  LayerConfig config = kfuse::preset("llama-3.2-1b");
-  check_values(config, {{14, 0.003211445995},
-                        {15, 0.001290547928},
-                        {16, 0.0004295567966},
-                        {17, 9.708287803e-5},
-                        {18, 1.946163818e-5},
-                        {31, 9.418306725e-8}});
-  auto plain = config;
-  plain.rope_scaling.reset();
-  auto const scaled = kfuse::rope_inverse_frequencies(config), unscaled = kfuse::rope_inverse_frequencies(plain);
-  for (std::size_t i = 0; i <= 14; ++i) CHECK(scaled[i] == unscaled[i]);
-  for (std::size_t i = 18; i < 32; ++i) CHECK(scaled[i] == unscaled[i] / 32);
-
-  config.head_dim = 128;
-  config.rope_scaling->factor = 8;
-  check_values(config, {{28, 0.003211445995}, {29, 0.002166570764}, {34, 0.0001785078128}, {35, 9.556212354e-5}});
 }
 
 TEST_CASE("rope frequencies agree with the reference model's to the last bits of double") {
   kfuse::Safetensors const file(test_data("llama_tiny.safetensors"));
   auto const expected = kfuse::to_double(file.tensor("rope.inverse_frequencies"));
-  auto const frequencies = kfuse::rope_inverse_frequencies(reference_config("llama_tiny.safetensors"));
+  auto const settings = kfuse::rope_settings(reference_config("llama_tiny.safetensors"));
+  auto const frequencies = kfuse::rope_frequencies(settings, 131072).inverse;
   REQUIRE(frequencies.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(std::abs(frequencies[i] / expected[i] - 1) < 1e-14);
 }
 
-TEST_CASE("rope frequencies of a family that does not rotate are refused") {
-  refused(refusal([] { kfuse::rope_inverse_frequencies(kfuse::preset("gpt2")); }), "family is gpt2");
-  LayerConfig odd = kfuse::preset("llama-3-8b");
-  odd.head_dim = 65;
-  refused(refusal([&] { kfuse::rope_inverse_frequencies(odd); }), "head_dim is 65");
+TEST_CASE("rope settings are those of the config, and those of a family that does not rotate are refused") {
+  LayerConfig config = kfuse::preset("llama-3.2-1b");
+  auto const settings = kfuse::rope_settings(config);
+  CHECK(settings.theta == 500000);
+  CHECK(settings.rotary_dim == 64);
+  CHECK(settings.scaling == config.rope_scaling);
+  refused(refusal([] { kfuse::rope_settings(kfuse::preset("gpt2")); }), "family is gpt2");
+  config.head_dim = 65;
+  refused(refusal([&] { kfuse::rope_settings(config); }), "head_dim is 65");
 }
 
 TEST_SUITE_END();

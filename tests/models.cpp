@@ -102,7 +102,7 @@ LayerConfig llama_tiny() {
   c.family = kfuse::Family::llama;
   c.hidden = 96, c.heads = 6, c.kv_heads = 2, c.head_dim = 16, c.intermediate = 200, c.layers = 2, c.vocabulary = 64;
   c.max_positions = 131072, c.norm_epsilon = 1e-5, c.rope_theta = 500000;
-  c.rope_scaling = kfuse::RopeScaling{32, 1, 4, 8192};
+  c.rope_scaling = kfuse::Llama3Scaling{32, 1, 4, 8192};
   return c;
 }
 LayerConfig gpt2_tiny() {
