@@ -44,6 +44,12 @@ struct AddRmsNorm {
 };
 
 bench::Register<AddRmsNorm> const entry("add_rmsnorm", "sum = x + residual, y = rmsnorm(sum) * weight",
-                                        {{"rows", 16384}, {"columns", 4096}});
+                                        {{"rows", 16384}, {"columns", 4096}},
+                                        {{{{"rows", 16384}, {"columns", 4096}}, 0.98},
+                                         {{{"rows", 8192}, {"columns", 8192}}, 0.93},
+                                         {{{"rows", 4096}, {"columns", 16384}}, 0.93},
+                                         {{{"rows", 2048}, {"columns", 32768}}, 0.93},
+                                         {.sizes = {{"rows", 1}}, .most_seconds = 1.9e-6, .calls = 128},
+                                         {.sizes = {{"rows", 64}}, .most_seconds = 2.6e-6, .calls = 128}});
 
 }  // namespace

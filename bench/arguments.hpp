@@ -19,6 +19,11 @@ struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Of them: what a device with more memory could do.
+struct MemoryError : UsageError {
+  using UsageError::UsageError;
+};
+
 // All of `text` as a whole number from `lowest` to `highest`; anything else is refused, and `flag` named.
 inline int whole_number(std::string_view flag, std::string_view text, int lowest, int highest) {
   std::int64_t value = 0;

@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include "bar.hpp"
 #include "memory.hpp"
 
 namespace bench {
@@ -97,8 +98,13 @@ class Sizes {
   }
   void set(std::string const& name, int value) {
     for (auto& [known, old] : sizes_)
-      if (known == name) old = value;
+      if (known == name) {
+        old = value;
+        return;
+      }
+    throw std::logic_error("bench: the entry has no size " + name);
   }
+  bool operator==(Sizes const&) const = default;
   auto begin() const { return sizes_.begin(); }
   auto end() const { return sizes_.end(); }
 
@@ -171,14 +177,6 @@ struct Case {
   Work<Space> restore = {};          // of work in place: fills the outputs with its inputs, before each run, untimed
 };
 
-// How fast an operator shall be on the device that it is tuned on, in 16-bit elements: one of the two bounds.
-struct Bar {
-  std::vector<std::pair<std::string, int>> sizes = {};  // those left out are the entry's own
-  double at_least = 0;      // fraction of the speed of a copy that moves as many bytes; of a read, where it only reads
-  double most_seconds = 0;  // for one call of `calls`, replayed; for work too small to be held against a copy
-  int calls = 1;            // in one graph, each on memory of its own
-};
-
 // One operator of the program.
 struct Entry {
   std::string name, what;
@@ -187,6 +185,11 @@ struct Entry {
   std::function<Case<DeviceSpace>(Memory<DeviceSpace>&, kfuse::ElementType, Sizes const&)> make_on_device;
   std::function<Case<HostSpace>(Memory<HostSpace>&, kfuse::ElementType, Sizes const&)> make_on_host;
 
+  Sizes sizes_of(Bar const& bar) const {
+    Sizes result = sizes;
+    for (auto const& [name, value] : bar.sizes) result.set(name, value);
+    return result;
+  }
   template <class Space>
   Case<Space> make(Memory<Space>& memory, kfuse::ElementType type, Sizes const& given) const {
     if constexpr (std::is_same_v<Space, DeviceSpace>)

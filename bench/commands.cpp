@@ -6,8 +6,11 @@
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <utility>
 
+#include "calls.hpp"
 #include "explain.hpp"
+#include "overview.hpp"
 #include "roofline.hpp"
 #include "session.hpp"
 #include <fmt/chrono.h>
@@ -21,9 +24,13 @@ template <class Space>
 using Jobs = std::function<std::vector<Job<Space>>()>;
 
 template <class Space>
-Job<Space> op_job(Entry const& entry, Sizes const& sizes, kfuse::ElementType type) {
-  auto const make = [=](Memory<Space>& memory) { return entry.make(memory, type, sizes); };
-  return {"op/" + entry.name, type, {sizes.begin(), sizes.end()}, make};
+Job<Space> op_job(OpRequest const& request, kfuse::ElementType type) {
+  auto const make = [=](Memory<Space>& memory) {
+    return several_calls<Space>(request.calls, [&] { return request.entry.make(memory, type, request.sizes); });
+  };
+  std::vector<std::pair<std::string, int>> shape(request.sizes.begin(), request.sizes.end());
+  if (request.calls > 1) shape.emplace_back("calls", request.calls);
+  return {"op/" + request.entry.name, type, shape, make, request.bar};
 }
 
 // What the command line asks for, read before Kokkos starts; f is called with a list of jobs for the space asked for.
@@ -34,16 +41,10 @@ int with_jobs(Options const& options, F const& f) {
   auto const layer = ops.empty() ? std::optional(layer_asked(options)) : std::nullopt;
   return in_session(options.space, [&]<class Space>(Space const& space) {
     std::vector<Job<Space>> jobs;
-    for (auto const& [entry, sizes] : ops) jobs.push_back(op_job<Space>(entry, sizes, type));
+    for (auto const& request : ops) jobs.push_back(op_job<Space>(request, type));
     if (layer) jobs.push_back(layer_job<Space>(*layer, type));
     return f(space, jobs);
   });
-}
-
-std::string shape_text(std::vector<std::pair<std::string, int>> const& shape) {
-  std::string text;
-  for (auto const& [name, value] : shape) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
-  return text;
 }
 
 void print_device(Report const& report) {
@@ -52,23 +53,88 @@ void print_device(Report const& report) {
                                           : "speed of a copy unknown");
 }
 
-// Prints the table of one piece of work. Returns whether all of it is right.
-bool print(std::vector<Run> const& runs) {
+// Prints what is wrong. Returns whether nothing is.
+bool print_errors(std::vector<Run> const& runs) {
+  bool right = true;
+  for (Run const& run : runs) {
+    if (run.error.empty()) continue;
+    fmt::print(stderr, "kfuse-bench: {}, {}: wrong result: {}\n", run.work, run.mode, run.error);
+    right = false;
+  }
+  return right;
+}
+
+// Prints the table of one piece of work.
+void print(std::vector<Run> const& runs) {
   Run const& first = runs.front();
   fmt::print("\n{}, {}: {}\n{}", first.work, first.element, shape_text(first.shape), table(runs));
   if (!first.note.empty()) fmt::print("{}\n", first.note);
-  bool right = true;
   for (Run const& run : runs) {
     if (run.mode == "replay" && run.note != first.note) fmt::print("replay: {}\n", run.note);
-    if (!run.error.empty())
-      fmt::print(stderr, "kfuse-bench: {}, {}: wrong result: {}\n", run.work, run.mode, run.error);
-    if (run.seconds && run.fraction_of_copy.value_or(0) > 1.1)
+    if (run.seconds && run.fraction_of_copy.value_or(0) > 1.1 && !run.fraction_of_read)
       fmt::print("{} is faster than a copy of as many bytes: part of its data stays in a cache\n", run.mode);
-    right = right && run.error.empty();
+    if (run.fraction_of_read) fmt::print("{} only reads: {:.3f} of a read\n", run.mode, *run.fraction_of_read);
+    if (!run.verdict.empty()) fmt::print("{}: the bar of {} is {}\n", run.mode, bar_text(run), run.verdict);
   }
   std::string const summary = verdict(runs);
   if (!summary.empty()) fmt::print("{}\n", summary);
-  std::fflush(stdout);
+}
+
+template <class Space>
+Report empty_report(Space const& space, MeasureOptions const& how) {
+  auto const facts = kfuse::device_facts(space);
+  return {.version = KFUSE_VERSION,
+          .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+          .cadence = how.cadence == Cadence::cold ? "cold" : "back-to-back",
+          .device = facts.name,
+          .space = facts.space,
+          .software = facts.versions,
+          .copy_bytes_per_second = copy_speed(space),
+          .runs = {}};
+}
+
+// "rmsnorm: rows 16384, columns 4096"
+template <class Space>
+std::string work_text(Job<Space> const& job) {
+  return job.work.substr(job.work.find('/') + 1) + ": " + shape_text(job.shape);
+}
+
+// Measures everything and prints it as it comes: a table each, or all in one. Returns whether all of it is right.
+template <class Space>
+bool measure(Space const& space, std::vector<Job<Space>> const& jobs, MeasureOptions const& how, bool in_one_table,
+             Report& report) {
+  std::vector<std::string> works;
+  for (auto const& job : jobs) works.push_back(work_text(job));
+  Overview const overview(works);
+  Progress const progress;
+  bool right = true, has_begun = false;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    auto const& job = jobs[i];
+    progress.say("preparing " + job.work);
+    std::vector<Run> runs;
+    std::string reason;
+    try {
+      runs = Measurement<Space>(space, job, how, progress).runs();
+    } catch (MemoryError const& problem) {
+      if (!in_one_table) throw;
+      reason = problem.what();
+      report.skipped.push_back({job.work, job.shape, reason});
+    }
+    progress.say("");
+    if (!std::exchange(has_begun, true)) {
+      print_device(report);
+      if (in_one_table) fmt::print("\n{}, {}\n{}", kfuse::name(job.element), report.cadence, overview.head());
+    }
+    if (!in_one_table)
+      print(runs);
+    else if (runs.empty())
+      fmt::print("{}", overview.skipped(works[i], reason));
+    else
+      fmt::print("{}", overview.line(works[i], runs));
+    std::fflush(stdout);
+    right = print_errors(runs) && right;
+    report.runs.insert(report.runs.end(), runs.begin(), runs.end());
+  }
   return right;
 }
 
@@ -77,26 +143,9 @@ int measure(Options const& options) {
   std::unique_ptr<NewFile> file;
   if (options.json) file = std::make_unique<NewFile>(*options.json);
   return with_jobs(options, [&]<class Space>(Space const& space, std::vector<Job<Space>> const& jobs) {
-    auto const facts = kfuse::device_facts(space);
-    Progress const progress;
-    progress.say("measuring the speed of a copy");
-    Report report{.version = KFUSE_VERSION,
-                  .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-                  .cadence = how.cadence == Cadence::cold ? "cold" : "back-to-back",
-                  .device = facts.name,
-                  .space = facts.space,
-                  .software = facts.versions,
-                  .copy_bytes_per_second = copy_speed(space),
-                  .runs = {}};
-    bool right = true;
-    for (auto const& job : jobs) {
-      progress.say("preparing " + job.work);
-      auto const runs = Measurement<Space>(space, job, how, progress).runs();
-      progress.say("");
-      if (report.runs.empty()) print_device(report);
-      right = print(runs) && right;
-      report.runs.insert(report.runs.end(), runs.begin(), runs.end());
-    }
+    Progress().say("measuring the speed of a copy");
+    Report report = empty_report(space, how);
+    bool const right = measure(space, jobs, how, options.all, report);
     if (file) file->write(to_json(report));
     return right ? success : wrong_result;
   });
@@ -108,10 +157,13 @@ int layer(Options const& options) {
   return measure(options);
 }
 int op(Options const& options) {
+  if (options.ops.empty() && !options.all)
+    throw UsageError("op: name one or more operators, or ask for --all; kfuse-bench list has their names");
   return measure(options);
 }
 
-int explain(Options const& options) {
+int explain(Options options) {
+  options.calls = "1";  // more calls launch more of the same
   return with_jobs(options, [&]<class Space>(Space const& space, std::vector<Job<Space>> const& jobs) {
     auto const copy = copy_speed(space);
     auto const matrix = matrix_speed(space, jobs.front().element);

@@ -11,7 +11,7 @@ constexpr int success = 0, failure = 1, usage_error = 2, wrong_result = 3;
 
 int layer(Options const& options);
 int op(Options const& options);
-int explain(Options const& options);  // operators, if there are any, else a layer
+int explain(Options options);  // operators, if there are any, else a layer
 int device(Options const& options);
 int list();
 

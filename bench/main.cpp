@@ -61,7 +61,10 @@ int run(int argc, char** argv) {
   layer->callback([&] { code = bench::layer(options); });
 
   auto* op = app.add_subcommand("op", "One or more operators");
-  op->add_option("op", options.ops, "names; see kfuse-bench list")->required();
+  op->add_option("op", options.ops, "names; see kfuse-bench list");
+  op->add_flag("--all", options.all,
+               "all, or those named, at every shape they have a bar for; one table with verdicts");
+  op->add_option("--calls", options.calls, "so many in a row, each on memory of its own; figures are for one");
   add_common(*op, options);
   add_sizes(*op, options);
   add_measure(*op, options);
@@ -69,6 +72,7 @@ int run(int argc, char** argv) {
 
   auto* explain = app.add_subcommand("explain", "What operators or a layer launch and move, and what bounds them");
   explain->add_option("op", options.ops, "names; by itself a layer");
+  explain->add_flag("--all", options.all, "all operators, or those named, at every shape they have a bar for");
   add_common(*explain, options);
   add_layer(*explain, options);
   add_sizes(*explain, options);

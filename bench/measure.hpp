@@ -99,7 +99,7 @@ class Measurement {
 
  private:
   Run described(std::string const& mode) const {
-    Cost const& cost = mode == "eager" ? prepared_.eager() : prepared_.fused();
+    Cost const& cost = cost_of(mode);
     int const layers = prepared_.work.layers;
     return {.work = job_.work,
             .mode = mode,
@@ -110,10 +110,14 @@ class Measurement {
             .flops = cost.traffic.flops / layers,
             .seconds = {},
             .fraction_of_copy = {},
+            .fraction_of_read = {},
             .max_deviation = {},
             .reference = {},
             .note = prepared_.work.path,
-            .error = {}};
+            .error = {},
+            .bar = {},
+            .bar_of = {},
+            .verdict = {}};
   }
 
   void record(Run& run) {
@@ -170,40 +174,45 @@ class Measurement {
                               deviation.largest, allowed);
   }
 
+  // The yardsticks take turns with the modes that are held against them.
   void measure(std::vector<Run>& runs) {
     std::vector<std::vector<double>> all(runs.size());
-    for (int turn = 0; turn < turns; ++turn)
+    std::map<std::size_t, std::vector<double>> copies, reads;  // by their bytes
+    for (Run const& run : runs) {
+      copies[bytes_of_call(run)];
+      if (cost_of(run.mode).only_reads()) reads[bytes_of_call(run)];
+    }
+    for (int turn = 0; turn < turns; ++turn) {
       for (std::size_t i = 0; i < runs.size(); ++i) {
         progress_.say("timing " + runs[i].work + ", " + runs[i].mode);
         append(all[i], time(prepared_, options_, turn, [&] { start(runs[i].mode); }));
       }
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      Run& run = runs[i];
-      double const layers = prepared_.work.layers;
-      auto const seconds = summary(all[i]);
-      auto const copy = copy_time(run.bytes * prepared_.work.layers);
-      if (!seconds) continue;
-      if (copy) run.fraction_of_copy = copy->median / seconds->median;
-      run.seconds = Seconds{seconds->median / layers, seconds->p10 / layers, seconds->p90 / layers};
+      for (auto& [bytes, times] : copies)
+        if (bytes >= 2) append(times, time(prepared_, options_, turn, [&] { prepared_.copy(bytes); }));
+      for (auto& [bytes, times] : reads)
+        if (bytes >= 2) append(times, time(prepared_, options_, turn, [&] { prepared_.read(bytes); }));
     }
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      conclude(runs[i], all[i], summary(copies[bytes_of_call(runs[i])]), summary(reads[bytes_of_call(runs[i])]));
   }
-
-  // Of a copy that moves as many bytes.
-  std::optional<Seconds> copy_time(std::size_t bytes) {
-    if (bytes < 2) return std::nullopt;
-    if (auto const known = copies_.find(bytes); known != copies_.end()) return known->second;
-    std::vector<double> all;
-    for (int turn = 0; turn < turns; ++turn)
-      append(all, time(prepared_, options_, turn, [&] { prepared_.copy(bytes); }));
-    return copies_[bytes] = summary(all);
+  void conclude(Run& run, std::vector<double> const& times, std::optional<Seconds> copy,
+                std::optional<Seconds> read) const {
+    double const layers = prepared_.work.layers;
+    auto const seconds = summary(times);
+    if (!seconds) return;
+    run.seconds = Seconds{seconds->median / layers, seconds->p10 / layers, seconds->p90 / layers};
+    if (copy) run.fraction_of_copy = copy->median / seconds->median;
+    if (read) run.fraction_of_read = read->median / seconds->median;
+    if (job_.bar && options_.cadence == Cadence::cold) hold_against(*job_.bar, run);
   }
+  Cost const& cost_of(std::string const& mode) const { return mode == "eager" ? prepared_.eager() : prepared_.fused(); }
+  std::size_t bytes_of_call(Run const& run) const { return run.bytes * std::size_t(prepared_.work.layers); }
 
   Job<Space> const& job_;
   MeasureOptions const& options_;
   Progress const& progress_;
   Prepared<Space> prepared_;
   kfuse::Replay<Space> replay_;
-  std::map<std::size_t, std::optional<Seconds>> copies_;
   std::vector<Expected> expected_;
   std::vector<Snapshot> fused_, first_;
   std::string first_mode_;

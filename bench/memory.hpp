@@ -50,7 +50,7 @@ struct FillKernel {
 template <class Element, class Space, std::integral... Extent>
 auto take(kfuse::Workspace<Space>& workspace, Extent... extent) {
   double const bytes = (double(sizeof(Element)) * ... * double(extent));
-  if (bytes > 0x1p60) throw UsageError("device memory too small: no device has the 2^60 bytes that these sizes need");
+  if (bytes > 0x1p60) throw MemoryError("device memory too small: no device has the 2^60 bytes that these sizes need");
   return workspace.template take<Element>("a tensor of the benchmark", extent...);
 }
 

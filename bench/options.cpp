@@ -13,6 +13,7 @@ namespace bench {
 namespace {
 
 constexpr int most = std::numeric_limits<int>::max();
+constexpr int most_calls = 4096;  // each has memory and a place in the graph
 
 int number_or(std::string const& flag, Given const& text, int otherwise, int lowest = 1) {
   return text ? whole_number(flag, *text, lowest, most) : otherwise;
@@ -22,6 +23,46 @@ int number_or(std::string const& flag, Given const& text, int otherwise, int low
 void check_rows(LayerRequest const& request) {
   double const rows = double(request.batch) * request.sequence * std::max(1, request.config.heads);
   if (rows > most) throw UsageError("--batch, --sequence: more than 2^31 - 1 tokens times heads; make them smaller");
+}
+
+// Those named, in that order, or all, by their names.
+std::vector<Entry> entries_asked(Options const& options) {
+  std::vector<Entry> entries = registry();
+  std::sort(entries.begin(), entries.end(), [](Entry const& a, Entry const& b) { return a.name < b.name; });
+  if (options.ops.empty()) return entries;
+  std::vector<std::string> names;
+  for (auto const& entry : entries) names.push_back(entry.name);
+  std::vector<Entry> result;
+  for (auto const& name : options.ops) {
+    one_of("op", name, names);
+    result.push_back(*std::find_if(entries.begin(), entries.end(), [&](Entry const& e) { return e.name == name; }));
+  }
+  return result;
+}
+
+// With --all a size is for the operators that have it; otherwise for each of them.
+void check_sizes(Options const& options, std::vector<Entry> const& entries) {
+  for (auto const& [size, text] : options.sizes) {
+    if (!text) continue;
+    auto const has_it = [&name = size](Entry const& entry) { return entry.sizes.has(name); };
+    auto const without = std::find_if_not(entries.begin(), entries.end(), has_it);
+    if (without == entries.end()) continue;
+    if (options.all && std::any_of(entries.begin(), entries.end(), has_it)) continue;
+    std::vector<std::string> known;
+    for (auto const& each : without->sizes) known.push_back(flag_of(each.first));
+    throw UsageError(flag_of(size) + ": " + without->name + " has no such size; it has " + listed(known));
+  }
+}
+
+// An operator at the sizes of a bar and those of the command line, which come first. The bar found is for exactly them.
+OpRequest op_request(Options const& options, Entry const& entry, Bar const& at, kfuse::ElementType type) {
+  int const calls = options.calls ? whole_number("--calls", *options.calls, 1, most_calls) : at.calls;
+  OpRequest request{entry, entry.sizes_of(at), calls, {}};
+  for (auto const& [size, text] : options.sizes)
+    if (text && request.sizes.has(size)) request.sizes.set(size, whole_number(flag_of(size), *text, 1, most));
+  for (Bar const& bar : entry.bars)
+    if (entry.sizes_of(bar) == request.sizes && bar.calls == request.calls) request.bar = bar_in(type, bar);
+  return request;
 }
 
 }  // namespace
@@ -78,26 +119,24 @@ LayerRequest layer_asked(Options const& options) {
   return request;
 }
 
-std::vector<std::pair<Entry, Sizes>> ops_asked(Options const& options) {
-  std::vector<std::string> names;
-  for (auto const& entry : registry()) names.push_back(entry.name);
-  std::sort(names.begin(), names.end());
-  if (!options.ops.empty() && options.model) throw UsageError("--model: belongs to a layer, not to an operator");
-  if (!options.ops.empty() && options.phase) throw UsageError("--phase: belongs to a layer, not to an operator");
-  std::vector<std::pair<Entry, Sizes>> result;
-  for (auto const& name : options.ops) {
-    one_of("op", name, names);
-    Entry const& entry = *std::find_if(registry().begin(), registry().end(), [&](auto& e) { return e.name == name; });
-    Sizes sizes = entry.sizes;
-    std::vector<std::string> known;
-    for (auto const& size : sizes) known.push_back(flag_of(size.first));
-    for (auto const& [size, text] : options.sizes) {
-      if (!text) continue;
-      if (!sizes.has(size))
-        throw UsageError(flag_of(size) + ": " + name + " has no such size; it has " + listed(known));
-      sizes.set(size, whole_number(flag_of(size), *text, 1, most));
+std::vector<OpRequest> ops_asked(Options const& options) {
+  bool const of_layer = options.ops.empty() && !options.all;
+  if (!of_layer && options.model) throw UsageError("--model: belongs to a layer, not to an operator");
+  if (!of_layer && options.phase) throw UsageError("--phase: belongs to a layer, not to an operator");
+  if (of_layer) return {};
+  auto const entries = entries_asked(options);
+  check_sizes(options, entries);
+  auto const type = element_asked(options);
+  std::vector<OpRequest> result;
+  for (Entry const& entry : entries) {
+    bool const at_bars = options.all && !entry.bars.empty();
+    for (Bar const& at : at_bars ? entry.bars : std::vector{Bar{}}) {
+      OpRequest const request = op_request(options, entry, at, type);
+      bool const known = std::any_of(result.begin(), result.end(), [&](OpRequest const& r) {
+        return r.entry.name == entry.name && r.sizes == request.sizes && r.calls == request.calls;
+      });
+      if (!known) result.push_back(request);
     }
-    result.emplace_back(entry, sizes);
   }
   return result;
 }

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench.hpp"
@@ -25,6 +24,8 @@ struct Options {
 
   Given model, phase, layers, weights, layer_index;  // of a layer
   std::vector<std::string> ops;
+  bool all = false;  // operators at every shape that they have a bar for
+  Given calls;
   std::map<std::string, Given> sizes{{"batch", {}}, {"sequence", {}}, {"context", {}}};  // of both, by name
 };
 
@@ -34,8 +35,14 @@ std::string flag_of(std::string name);
 kfuse::ElementType element_asked(Options const& options);
 MeasureOptions measure_asked(Options const& options);
 LayerRequest layer_asked(Options const& options);
-// The operators, each with its sizes.
-std::vector<std::pair<Entry, Sizes>> ops_asked(Options const& options);
+
+struct OpRequest {
+  Entry entry;
+  Sizes sizes;
+  int calls = 1;
+  std::optional<Bar> bar;  // for that, in the element type asked for
+};
+std::vector<OpRequest> ops_asked(Options const& options);  // none: a layer is asked for
 
 }  // namespace bench
 

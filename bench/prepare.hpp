@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,13 +30,14 @@ struct Job {
   kfuse::ElementType element;
   std::vector<std::pair<std::string, int>> shape;
   std::function<Case<Space>(Memory<Space>&)> make;
+  std::optional<Bar> bar = {};  // in this element type
 };
 
 inline void check_memory(std::size_t needed, kfuse::DeviceFacts const& device, std::string const& work) {
   if (needed > device.memory_free)
-    throw UsageError("device memory too small: " + work + " needs " + bytes_text(double(needed)) + ", but of " +
-                     bytes_text(double(device.memory_total)) + " on " + device.name + " only " +
-                     bytes_text(double(device.memory_free)) + " are free; make the sizes smaller");
+    throw MemoryError("device memory too small: " + work + " needs " + bytes_text(double(needed)) + ", but of " +
+                      bytes_text(double(device.memory_total)) + " on " + device.name + " only " +
+                      bytes_text(double(device.memory_free)) + " are free; make the sizes smaller");
 }
 
 // What one mode of a case states.
@@ -43,6 +45,9 @@ struct Cost {
   std::vector<kfuse::LedgerEntry> lines;
   kfuse::Traffic traffic;
   int launches = 0;
+
+  // Then a read of as many bytes is a fairer yardstick than a copy.
+  bool only_reads() const { return traffic.bytes_written < traffic.bytes() / 100; }
 };
 
 // A case that takes no memory.
@@ -95,13 +100,11 @@ class Prepared {
   }
 
   // Empties the cache by reading.
-  void flush() const {
-    kfuse::flush_cache(space, Kokkos::subview(scratch_, Kokkos::pair(std::size_t(0), flush_bytes())));
-  }
-  // A copy that reads and writes `bytes` together.
-  void copy(std::size_t bytes) const {
-    kfuse::copy_bytes(space, scratch_.data() + scratch_.size() / 2, scratch_.data(), bytes / 2);
-  }
+  void flush() const { kfuse::read_bytes(space, scratch_.data(), flush_bytes()); }
+  // The yardsticks: a copy that reads and writes `bytes` together, and a read of them. Their memory is not what the
+  // flush leaves in the cache.
+  void copy(std::size_t bytes) const { kfuse::copy_bytes(space, yard() + rounded_up(bytes / 2), yard(), bytes / 2); }
+  void read(std::size_t bytes) const { kfuse::read_bytes(space, yard(), bytes); }
 
   Space space;
   kfuse::Blas<Space> blas;
@@ -111,9 +114,11 @@ class Prepared {
   using Bytes = Kokkos::View<std::uint8_t*, typename Space::memory_space>;
 
   std::size_t flush_bytes() const { return kfuse::flush_bytes(space); }
+  static std::size_t rounded_up(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+  std::uint8_t* yard() const { return scratch_.data() + rounded_up(flush_bytes()); }
   std::size_t scratch_bytes() const {
-    std::size_t const most = std::max({flush_bytes(), counted_.fused.traffic.bytes(), counted_.eager.traffic.bytes()});
-    return (most + 511) / 512 * 512;
+    std::size_t const most = std::max(counted_.fused.traffic.bytes(), counted_.eager.traffic.bytes());
+    return rounded_up(flush_bytes()) + 2 * rounded_up(most / 2 + 1);
   }
   Memory<Space> allocated(Job<Space> const& job) const {
     std::size_t const inside = counted_.block_bytes();

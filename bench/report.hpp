@@ -30,10 +30,21 @@ struct Run {
   std::size_t bytes = 0, flops = 0;        // as the operators state them
   std::optional<Seconds> seconds;          // for one layer
   std::optional<double> fraction_of_copy;  // time of a device copy of as many bytes, by the median
+  std::optional<double> fraction_of_read;  // time of reading as many, where hardly any are written
   std::optional<double> max_deviation;     // relative, from `reference`
   std::string reference;                   // "fp64", or the mode it was held against; empty: not checked
   std::string note;                        // the kernel chosen, why it was not recorded, ...
   std::string error;                       // why there are no times
+  std::optional<double> bar;               // what it shall be at least, or at most if that is a time; ...
+  std::string bar_of;                      // ... as a fraction of a "copy" or a "read", or in "seconds"
+  std::string verdict;                     // "reached" or "missed by ..."
+};
+
+// Work that was asked for and not done.
+struct Skipped {
+  std::string work;
+  std::vector<std::pair<std::string, int>> shape;
+  std::string reason;
 };
 
 struct Report {
@@ -41,6 +52,7 @@ struct Report {
   std::string device, space, software;
   std::optional<double> copy_bytes_per_second;
   std::vector<Run> runs;
+  std::vector<Skipped> skipped = {};
 };
 
 // What JSON cannot say, and what is not known, is null.
@@ -53,16 +65,20 @@ inline nlohmann::ordered_json text_or_null(std::string const& text) {
   return text;
 }
 
+inline nlohmann::ordered_json to_json(std::vector<std::pair<std::string, int>> const& shape) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (auto const& [name, value] : shape) json[name] = value;
+  return json;
+}
+
 inline nlohmann::ordered_json to_json(Run const& run) {
-  nlohmann::ordered_json shape = nlohmann::ordered_json::object();
-  for (auto const& [name, value] : run.shape) shape[name] = value;
   auto const seconds = [&](double Seconds::*part) {
     return number(run.seconds ? std::optional(*run.seconds.*part) : std::nullopt);
   };
   return {{"work", run.work},
           {"mode", run.mode},
           {"element", run.element},
-          {"shape", shape},
+          {"shape", to_json(run.shape)},
           {"median_seconds", seconds(&Seconds::median)},
           {"p10_seconds", seconds(&Seconds::p10)},
           {"p90_seconds", seconds(&Seconds::p90)},
@@ -70,8 +86,12 @@ inline nlohmann::ordered_json to_json(Run const& run) {
           {"bytes", run.bytes},
           {"flops", run.flops},
           {"fraction_of_copy", number(run.fraction_of_copy)},
+          {"fraction_of_read", number(run.fraction_of_read)},
           {"max_deviation", number(run.max_deviation)},
           {"reference", text_or_null(run.reference)},
+          {"bar", number(run.bar)},
+          {"bar_of", text_or_null(run.bar_of)},
+          {"verdict", text_or_null(run.verdict)},
           {"note", text_or_null(run.note)},
           {"error", text_or_null(run.error)}};
 }
@@ -85,8 +105,11 @@ inline std::string to_json(Report const& report) {
                                    {"space", report.space},
                                    {"software", report.software},
                                    {"copy_bytes_per_second", number(report.copy_bytes_per_second)}}},
-                                 {"runs", nlohmann::ordered_json::array()}};
+                                 {"runs", nlohmann::ordered_json::array()},
+                                 {"skipped", nlohmann::ordered_json::array()}};
   for (auto const& run : report.runs) json["runs"].push_back(to_json(run));
+  for (auto const& [work, shape, reason] : report.skipped)
+    json["skipped"].push_back({{"work", work}, {"shape", to_json(shape)}, {"reason", reason}});
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -28,6 +28,16 @@ struct RmsNorm {
   }
 };
 
-bench::Register<RmsNorm> const entry("rmsnorm", "y = rmsnorm(x) * weight", {{"rows", 16384}, {"columns", 4096}});
+bench::Register<RmsNorm> const entry("rmsnorm", "y = rmsnorm(x) * weight", {{"rows", 16384}, {"columns", 4096}},
+                                     {{{{"rows", 524288}, {"columns", 128}}, 0.96},
+                                      {{{"rows", 131072}, {"columns", 512}}, 0.96},
+                                      {{{"rows", 65536}, {"columns", 1024}}, 0.96},
+                                      {{{"rows", 32768}, {"columns", 2048}}, 0.96},
+                                      {{{"rows", 16384}, {"columns", 4096}}, 0.96},
+                                      {{{"rows", 8192}, {"columns", 8192}}, 0.92},
+                                      {{{"rows", 4096}, {"columns", 16384}}, 0.92},
+                                      {{{"rows", 1024}, {"columns", 65536}}, 0.92},
+                                      {.sizes = {{"rows", 1}}, .most_seconds = 1.9e-6, .calls = 128},
+                                      {.sizes = {{"rows", 64}}, .most_seconds = 2.6e-6, .calls = 128}});
 
 }  // namespace

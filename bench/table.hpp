@@ -13,18 +13,20 @@
 
 namespace bench {
 
-// Columns as wide as their widest cell; the first to the left, the others to the right.
+// One line of a table: the first cell to the left, the others to the right.
+inline std::string aligned(std::vector<std::string> const& cells, std::vector<std::size_t> const& widths) {
+  std::string text;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    text += i == 0 ? fmt::format("{:<{}}", cells[i], widths[i]) : fmt::format("  {:>{}}", cells[i], widths[i]);
+  return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+}
+// Columns as wide as their widest cell.
 inline std::string table(std::vector<std::vector<std::string>> const& lines) {
   std::vector<std::size_t> widths(lines.front().size());
   for (auto const& line : lines)
     for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
   std::string text;
-  for (auto const& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i)
-      text += i == 0 ? fmt::format("{:<{}}", line[i], widths[i]) : fmt::format("  {:>{}}", line[i], widths[i]);
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
+  for (auto const& line : lines) text += aligned(line, widths);
   return text;
 }
 

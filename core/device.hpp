@@ -53,9 +53,14 @@ void copy_bytes(Space const& space, void* to, void const* from, std::size_t byte
 
 namespace impl {
 
-// Reads all of `buffer`. It is written only if its sum is `never`, so that the reads cannot be left out.
+// Reads all of `buffer`, in accesses of 16 bytes where it is aligned. It is written only if the sum of its words is
+// `never`, so that the reads cannot be left out.
 struct ReadKernel {
   static constexpr int threads = 256, registers = 32;
+  static constexpr std::size_t in_flight = 4;  // chunks that a lane asks for before it waits
+  struct alignas(16) Chunk {
+    std::uint32_t word[4];
+  };
 
   std::uint32_t* buffer;
   std::size_t words, words_per_team;
@@ -66,13 +71,34 @@ struct ReadKernel {
     LanesOf<Team> const lanes(team);
     std::size_t const first = std::size_t(team.league_rank()) * words_per_team;
     std::size_t const last = first + words_per_team < words ? first + words_per_team : words;
+    std::size_t const rank = std::size_t(lanes.rank()), size = std::size_t(lanes.size());
+    auto const* chunks = reinterpret_cast<Chunk const*>(buffer + first);
+    bool const is_aligned = reinterpret_cast<std::uintptr_t>(chunks) % alignof(Chunk) == 0;
+    std::size_t const whole = is_aligned ? (last - first) / 4 : 0;
+    std::size_t i = rank;
     std::uint32_t sum = 0;
-    for (std::size_t i = first + std::size_t(lanes.rank()); i < last; i += std::size_t(lanes.size())) sum += buffer[i];
+    for (; i + (in_flight - 1) * size < whole; i += in_flight * size) {
+      Chunk chunk[in_flight];
+      for (std::size_t k = 0; k < in_flight; ++k) chunk[k] = chunks[i + k * size];
+      for (auto const& c : chunk) sum += c.word[0] + c.word[1] + c.word[2] + c.word[3];
+    }
+    for (; i < whole; i += size) sum += chunks[i].word[0] + chunks[i].word[1] + chunks[i].word[2] + chunks[i].word[3];
+    for (i = first + 4 * whole + rank; i < last; i += size) sum += buffer[i];
     if (sum == never) buffer[0] = sum;
   }
 };
 
 }  // namespace impl
+
+// The plainest read the device has, of `bytes` (whole words of 4) of its memory, which stays as it is. Returns before
+// it is done.
+template <class Space>
+void read_bytes(Space const& space, void* from, std::size_t bytes) {
+  std::size_t const words = bytes / sizeof(std::uint32_t);
+  constexpr std::size_t words_per_team = 16 * impl::ReadKernel::threads;
+  impl::launch(space, "kfuse::read", std::ptrdiff_t((words + words_per_team - 1) / words_per_team), 0,
+               impl::ReadKernel{static_cast<std::uint32_t*>(from), words, words_per_team, 0x9E3779B9u});
+}
 
 // Leaves in the device's cache nothing but `buffer`, by reading it: lines that were written would cost the next kernel
 // their way back to memory. `buffer` is scratch of at least flush_bytes(), filled once.
@@ -86,10 +112,7 @@ void flush_cache(Space const& space, View const& buffer) {
   static_assert(bool(Kokkos::SpaceAccessibility<Space, typename View::memory_space>::accessible),
                 "kfuse: the execution space cannot reach this View's memory");
   static_assert(!std::is_const_v<typename View::value_type>, "kfuse: flush_cache needs a View that is not const");
-  std::size_t const words = buffer.span() * sizeof(typename View::value_type) / sizeof(std::uint32_t);
-  constexpr std::size_t words_per_team = 16 * impl::ReadKernel::threads;
-  impl::launch(space, "kfuse::flush_cache", std::ptrdiff_t((words + words_per_team - 1) / words_per_team), 0,
-               impl::ReadKernel{reinterpret_cast<std::uint32_t*>(buffer.data()), words, words_per_team, 0x9E3779B9u});
+  read_bytes(space, buffer.data(), buffer.span() * sizeof(typename View::value_type));
 }
 
 }  // namespace kfuse

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "../bench/arguments.hpp"
+#include "../bench/bar.hpp"
+#include "../bench/calls.hpp"
 #include "../bench/report.hpp"
 #include "../bench/statistics.hpp"
 #include "temporary_folder.hpp"
@@ -122,7 +124,8 @@ TEST_CASE("the report is strict JSON, with the same fields in every run and null
                       .space = "host",
                       .software = "s",
                       .copy_bytes_per_second = {},
-                      .runs = {timed_run(), failed}};
+                      .runs = {timed_run(), failed},
+                      .skipped = {{"op/large", {{"rows", 4}}, "too large"}}};
   auto const json = nlohmann::ordered_json::parse(to_json(report));
   CHECK(json["kfuse"] == "1");
   CHECK(json["device"]["copy_bytes_per_second"].is_null());
@@ -134,13 +137,111 @@ TEST_CASE("the report is strict JSON, with the same fields in every run and null
   CHECK(right["bytes"] == std::size_t(1) << 40);
   CHECK(right["shape"]["columns"] == 5);
   CHECK(right["error"].is_null());
-  for (char const* field : {"median_seconds", "p10_seconds", "p90_seconds", "fraction_of_copy", "max_deviation"})
+  REQUIRE(json["skipped"].size() == 1);
+  CHECK(json["skipped"][0]["work"] == "op/large");
+  CHECK(json["skipped"][0]["shape"]["rows"] == 4);
+  CHECK(json["skipped"][0]["reason"] == "too large");
+  for (char const* field : {"median_seconds", "p10_seconds", "p90_seconds", "fraction_of_copy", "fraction_of_read",
+                            "max_deviation", "bar", "bar_of", "verdict"})
     CHECK(wrong[field].is_null());
   CHECK(wrong["error"].is_string());
   std::vector<std::string> fields[2];
   for (int i = 0; i < 2; ++i)
     for (auto const& item : json["runs"][i].items()) fields[i].push_back(item.key());
   CHECK(fields[0] == fields[1]);
+}
+
+TEST_CASE("a bar is held against the fused run's fraction of a copy, and the verdict says what is missing") {
+  Run run = timed_run();
+  hold_against({.at_least = 0.5}, run);
+  CHECK(run.bar == 0.5);
+  CHECK(run.bar_of == "copy");
+  CHECK(run.verdict == "reached");
+  hold_against({.at_least = 0.525}, run);
+  CHECK(run.verdict == "missed by 0.025");
+  auto const json = nlohmann::json::parse(to_json(run).dump());
+  CHECK(json["bar"] == 0.525);
+  CHECK(json["bar_of"] == "copy");
+  CHECK(json["verdict"] == "missed by 0.025");
+}
+
+TEST_CASE("work that only reads is held against a read") {
+  Run run = timed_run();
+  run.fraction_of_read = 0.75;
+  hold_against({.at_least = 0.9}, run);
+  CHECK(run.bar_of == "read");
+  CHECK(run.verdict == "missed by 0.150");
+}
+
+TEST_CASE("a bar that is a time is for the replayed run") {
+  Run run = timed_run();
+  hold_against({.most_seconds = 1e-6}, run);
+  CHECK(!run.bar);
+  CHECK(run.verdict.empty());
+  run.mode = "replay";
+  hold_against({.at_least = 0.1}, run);
+  CHECK(!run.bar);
+  hold_against({.most_seconds = 1.75e-6}, run);
+  CHECK(run.bar == 1.75e-6);
+  CHECK(run.bar_of == "seconds");
+  CHECK(run.verdict == "missed by 0.25 us");
+  hold_against({.most_seconds = 2e-6}, run);
+  CHECK(run.verdict == "reached");
+}
+
+TEST_CASE("there is no verdict on what was not measured") {
+  Run failed = timed_run();
+  failed.seconds = {};
+  Run odd = timed_run();
+  odd.fraction_of_copy = {};
+  for (Run* run : {&failed, &odd}) {
+    hold_against({.at_least = 0.5}, *run);
+    CHECK(run->bar == 0.5);
+    CHECK(run->verdict.empty());
+  }
+}
+
+TEST_CASE("bars are for elements of 16 bits; wider ones have a twentieth more time") {
+  Bar const bar{.at_least = 0.9, .most_seconds = 1.9e-6};
+  for (auto type : {kfuse::ElementType::bf16, kfuse::ElementType::fp16}) CHECK(bar_in(type, bar).at_least == 0.9);
+  for (auto type : {kfuse::ElementType::fp32, kfuse::ElementType::fp64}) {
+    CHECK(bar_in(type, bar).at_least == doctest::Approx(0.855));
+    CHECK(bar_in(type, bar).most_seconds == doctest::Approx(2e-6));
+  }
+}
+
+TEST_CASE("a bar names the sizes that differ from the entry's, and no others") {
+  Entry const entry{"op", "", {{"rows", 2}, {"columns", 3}}, {}, {}, {}};
+  CHECK(entry.sizes_of({}) == Sizes{{"rows", 2}, {"columns", 3}});
+  CHECK(entry.sizes_of({.sizes = {{"columns", 5}}}) == Sizes{{"rows", 2}, {"columns", 5}});
+  CHECK_THROWS(entry.sizes_of({.sizes = {{"colums", 5}}}));
+}
+
+TEST_CASE("several calls have memory of their own, and run in order") {
+  HostSpace const space;
+  Memory<HostSpace> memory(space);
+  std::string order;
+  int made = 0;
+  auto const make = [&] {
+    auto const y = empty<float>(memory, 2, 3);
+    int const number = made++;
+    return Case<HostSpace>{.fused = [&order, number](auto const&) { order += std::to_string(number); },
+                           .outputs = {output("y", y, {})},
+                           .restore = [&order](auto const&) { order += "r"; }};
+  };
+  auto const all = several_calls<HostSpace>(3, make);
+  CHECK(all.layers == 3);
+  CHECK(!all.eager);
+  REQUIRE(all.outputs.size() == 3);
+  CHECK(all.outputs[2].name == "y of call 2");
+  CHECK(all.outputs[0].data != all.outputs[1].data);
+  CHECK(all.outputs[1].data != all.outputs[2].data);
+  kfuse::Blas<HostSpace> blas(space);
+  Context<HostSpace> const context{space, memory.block, blas};
+  all.restore(context);
+  all.fused(context);
+  CHECK(order == "rrr012");
+  CHECK(several_calls<HostSpace>(1, make).outputs[0].name == "y");
 }
 
 TEST_CASE("a file appears when it is whole, and replaces an old one only then") {

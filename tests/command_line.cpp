@@ -103,6 +103,13 @@ TEST_CASE("a wrong command line is refused in one line" * unless_it_is_there()) 
   CHECK(program.run("lyer").is_refusal(""));
   CHECK(program.run("op").is_refusal("op"));
   CHECK(program.run("op nothing_like_it").is_refusal("nothing_like_it"));
+  CHECK(program.run("op --all nothing_like_it").is_refusal("nothing_like_it"));
+  CHECK(program.run("op --all add_rmsnorm --inner 3").is_refusal("--inner"));
+  CHECK(program.run("op --all --model gpt2").is_refusal("--model"));
+  CHECK(program.run("op add_rmsnorm --calls 0").is_refusal("--calls"));
+  CHECK(program.run("op add_rmsnorm --calls 5000").is_refusal("--calls"));
+  CHECK(program.run("layer --all").is_refusal("--all"));
+  CHECK(program.run("explain --all --phase decode").is_refusal("--phase"));
   CHECK(program.run("op add_rmsnorm --element fp17").is_refusal("--element"));
   CHECK(program.run("op add_rmsnorm --wibble 3").is_refusal("--wibble"));
   CHECK(program.run("op add_rmsnorm --rows").is_refusal("--rows"));
@@ -192,6 +199,93 @@ TEST_CASE("a wrong result is never timed: exit 3, its row says so, and no figure
   }
 }
 
+// Sizes for which every operator is small.
+std::string const small =
+    " --rows 8 --columns 64 --inner 48 --vocabulary 50 --batch 1 --sequence 5 --context 5 --heads 4 --kv-heads 2"
+    " --head-dim 16";
+
+TEST_CASE("all operators come in one table, each at the sizes asked for" * unless_it_is_there()) {
+  Program const program;
+  auto const outcome =
+      program.run("op --all --calls 1 --element fp32 --cadence back-to-back --repeats 1 --json out.json" + small);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  auto const list = program.run("list").out;
+  auto const json = program.json("out.json");
+  CHECK(json["skipped"].empty());
+  for (char const* name : {"add_rmsnorm", "layernorm", "rmsnorm", "softmax", "swiglu"}) {
+    CAPTURE(name);
+    CHECK(contains(outcome.out, "\n" + std::string(name) + ": "));
+  }
+  CHECK(contains(outcome.out, "verdict"));
+  std::size_t operators = 0, lines = 0;  // two lines each in the list; one each in the table, below its head
+  for (std::size_t at = list.find("ops:\n"); (at = list.find('\n', at + 1)) != std::string::npos;) ++operators;
+  for (std::size_t at = outcome.out.find("\noperator"); (at = outcome.out.find('\n', at + 1)) != std::string::npos;)
+    ++lines;
+  CHECK(lines - 1 == operators / 2);
+  for (auto const& run : json["runs"]) {
+    CAPTURE(run.dump());
+    CHECK(run["error"].is_null());
+    CHECK(run["median_seconds"].get<double>() > 0);
+    if (run["shape"].contains("rows")) CHECK(run["shape"]["rows"] == 8);
+    CHECK(run["verdict"].is_null());  // no bar is for these sizes
+  }
+}
+
+TEST_CASE("an operator at the sizes of a bar has a verdict; several calls are timed as one" * unless_it_is_there()) {
+  Program const program;
+  std::string const sizes = "op rmsnorm --rows 1 --columns 4096 --repeats 1 --modes fused,replay --json out.json ";
+  auto const outcome = program.run(sizes + "--calls 128");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  auto const json = program.json("out.json");
+  for (auto const& run : json["runs"]) {
+    CHECK(run["shape"]["calls"] == 128);
+    CHECK(run["bytes"] == 3 * 4096 * 2);  // of one call
+    CHECK(run["launches"] == 1);
+    bool const is_replay = run["mode"] == "replay";
+    CHECK(run["bar"].is_null() == !is_replay);
+    CHECK(run["verdict"].is_null() == !is_replay);
+    if (!is_replay) continue;
+    CHECK(run["bar"].get<double>() == 1.9e-6);
+    CHECK(run["bar_of"] == "seconds");
+    bool const is_reached = run["median_seconds"].get<double>() <= 1.9e-6;
+    CHECK((run["verdict"] == "reached") == is_reached);
+    CHECK(contains(outcome.out, "the bar of 1.90 us is " + run["verdict"].get<std::string>()));
+  }
+  CHECK(program.run(sizes + "--calls 127 --cadence back-to-back").code == 0);
+  auto const other = program.json("out.json");
+  for (auto const& run : other["runs"]) CHECK(run["bar"].is_null());
+}
+
+TEST_CASE("what does not fit in memory is left out of a table of many, and named" * unless_it_is_there()) {
+  Program const program;
+  auto const outcome =
+      program.run("op --all rmsnorm softmax --rows 2000000000 --columns 65536 --calls 1 --json out.json");
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  CHECK(contains(outcome.out, "softmax: rows 2000000000, columns 65536  skipped: device memory too small"));
+  auto const json = program.json("out.json");
+  CHECK(json["runs"].empty());
+  REQUIRE(json["skipped"].size() == 2);
+  CHECK(json["skipped"][0]["work"] == "op/rmsnorm");
+  CHECK(contains(json["skipped"][0]["reason"].get<std::string>(), "needs"));
+}
+
+TEST_CASE("a wrong result among many is said, and its figures are not there" * unless_it_is_there()) {
+  Program const program;
+  auto const outcome = program.run(
+      "op --all rmsnorm softmax --rows 8 --columns 64 --calls 1 --modes fused --spoil fused --json out.json");
+  CHECK(outcome.code == 3);
+  CHECK(contains(outcome.err, "op/softmax, fused: wrong result"));
+  CHECK(contains(outcome.out, "failed"));
+  CHECK(contains(outcome.out, "wrong result"));
+  auto const json = program.json("out.json");
+  REQUIRE(json["runs"].size() == 2);
+  for (auto const& run : json["runs"]) CHECK(run["median_seconds"].is_null());
+}
+
 TEST_CASE("a layer runs eager, fused and replayed, and all agree with a layer in double" * unless_it_is_there()) {
   Program const program;
   std::ofstream(program.file("config.json")) << tiny_llama;
@@ -220,6 +314,11 @@ TEST_CASE("explain shows the launches and what fusing saves" * unless_it_is_ther
   CHECK(op.code == 0);
   for (char const* part : {"kfuse::add_rmsnorm", "FLOP/byte", "memory", "Fusing takes 1 of 2 launches away"})
     CHECK(contains(op.out, part));
+  auto const all = program.run("explain --all --element fp32" + small);
+  CHECK(all.code == 0);
+  for (char const* part : {"op/add_rmsnorm, fp32: rows 8, columns 64\n", "op/softmax", "op/swiglu"})
+    CHECK(contains(all.out, part));
+  CHECK(!contains(all.out, "calls"));
   auto const layer = program.run("explain --model llama-3-8b --batch 4 --element fp32");
   CHECK(layer.code == 0);
   for (char const* part : {"layer/llama-3-8b/decode", "batch 4", "kfuse::linear"}) CHECK(contains(layer.out, part));

@@ -105,13 +105,15 @@ TEST_CASE("emptying the cache leaves the buffer as it was, whatever its size") {
 TEST_CASE("emptying the cache reads all of the buffer") {
   // The kernel writes its first word if the words of a team sum to a number that it is told.
   Space const space = another_instance();
-  for (std::size_t place : {0, 1, 255, 256, 4095, 4096, 9999}) {
-    std::vector<std::uint32_t> words(10000, 0);
-    words[place] = 12345;
-    Kokkos::View<std::uint32_t*, Space> const buffer("words", words.size());
-    set_elements(buffer, words);
-    kfuse::impl::launch(space, "test::read", 3, 0, kfuse::impl::ReadKernel{buffer.data(), words.size(), 4096, 12345});
-    space.fence();
-    CHECK(elements(buffer)[0] == 12345);
-  }
+  for (std::size_t shift : {0, 1})  // from memory that is aligned for wide accesses, or not
+    for (std::size_t place : {0, 1, 255, 256, 4095, 4096, 9999}) {
+      std::vector<std::uint32_t> words(shift + 10000, 0);
+      words[shift + place] = 12345;
+      Kokkos::View<std::uint32_t*, Space> const buffer("words", words.size());
+      set_elements(buffer, words);
+      kfuse::impl::launch(space, "test::read", 3, 0,
+                          kfuse::impl::ReadKernel{buffer.data() + shift, words.size() - shift, 4096, 12345});
+      space.fence();
+      CHECK(elements(buffer)[shift] == 12345);
+    }
 }
