@@ -81,18 +81,17 @@ struct TopKKernel {
     bool const exists = row < x.extent(0);  // where not, the lanes come to the reductions alone
 
     Leading<R, most_held> own;
-    Ranked<R> const before_all{std::numeric_limits<R>::quiet_NaN(), -1};
-    if (exists) look(row, rank, before_all, own);
+    Ranked<R> winner{std::numeric_limits<R>::quiet_NaN(), -1};  // what comes before all
+    bool has_given = exists;                                    // the last winner, so that it may have no more
     for (int i = 0; i < values.extent(1); ++i) {
-      Ranked<R> const winner = reduce_row(lanes, row_lanes, own.held[0], FirstOf<R>{}, scratch);
-      if (!exists) continue;
-      if (rank == 0) {
+      if (has_given && own.is_empty()) look(row, rank, winner, own);
+      winner = reduce_row(lanes, row_lanes, own.held[0], FirstOf<R>{}, scratch);
+      if (exists && rank == 0) {
         values(row, i) = from_real<Element>(winner.value);
         indices(row, i) = winner.index;
       }
-      if (own.held[0].index != winner.index) continue;
-      own.drop_first();
-      if (own.is_empty()) look(row, rank, winner, own);
+      has_given = exists && own.held[0].index == winner.index;
+      if (has_given) own.drop_first();
     }
   }
 
@@ -107,11 +106,15 @@ struct TopKKernel {
     int c = rank * width;
     for (; c + width <= columns; c += packs * step) {
       Values<R, width, access> found[packs];
+#pragma unroll
       for (int p = 0; p < packs; ++p)
         if (c + p * step + width <= columns) read(x.at(row, c + p * step), found[p]);
-      for (int p = 0; p < packs; ++p)
-        if (c + p * step + width <= columns)
-          for (int i = 0; i < width; ++i) show(found[p][i], c + p * step + i);
+#pragma unroll
+      for (int p = 0; p < packs; ++p) {
+        if (c + p * step + width > columns) continue;
+#pragma unroll
+        for (int i = 0; i < width; ++i) show(found[p][i], c + p * step + i);
+      }
     }
     // What is left over of the row is the share of the lane whose pack it would be.
     int const whole = columns / width * width;

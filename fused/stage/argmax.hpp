@@ -31,8 +31,8 @@ struct Ranked {
 // Does a come before b, largest first? No two of one row rank alike.
 template <class Real>
 KOKKOS_FUNCTION bool ranks_before(Ranked<Real> const& a, Ranked<Real> const& b) {
-  if (a.value > b.value) return true;
   if (a.value < b.value) return false;
+  if (a.value > b.value) return true;
   bool const a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
   return a_is_nan == b_is_nan ? a.index < b.index : a_is_nan;
 }
