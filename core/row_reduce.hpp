@@ -37,8 +37,12 @@ KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other,
   if constexpr (std::is_arithmetic_v<Sum>) {
     stage.merge(own, other);
   } else {
-    Sum first = own_is_second ? other : own;
-    stage.merge(first, own_is_second ? own : other);
+    Sum first = own, second = other;  // a choice between the two as wholes would be one of addresses
+    if (own_is_second) {
+      first = other;
+      second = own;
+    }
+    stage.merge(first, second);
     own = first;
   }
 }

@@ -3,68 +3,97 @@
 //   y(r, c) = exp(scale x(r, c)) / sum over c of exp(scale x(r, c)), over the columns that are visible
 //
 // The chain load | mask | softmax | store. What is not visible gets zero, and so does a row in which nothing is, or
-// which is -infinity throughout. A NaN or a +infinity makes its row NaN.
+// which is -infinity throughout. A NaN or a +infinity makes its row NaN. Causal masks and sinks have kernels of their
+// own, load | scale | mask | causal_mask | softmax_with_sinks | store.
 #ifndef KFUSE_FUSED_SOFTMAX_HPP
 #define KFUSE_FUSED_SOFTMAX_HPP
 
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/causal.hpp>
 #include <kfuse/fused/stage/mask.hpp>
 #include <kfuse/fused/stage/softmax.hpp>
 
+#include <cmath>
 #include <cstdint>
 
 namespace kfuse {
 
+// Sink: the element type of sinks.
+template <class Sink>
+struct SoftmaxOptions {
+  double scale = 1;  // finite
+  CausalVariant causal = CausalVariant::none;
+  Tensor<Sink const, 1> sinks = {};  // [heads]: one more logit in the sum of each row of a head, not scaled
+  int queries = 0;                   // with a causal mask or sinks, rows are [..., heads, queries]
+};
+
 namespace impl {
 
-template <class Space, TensorLike X, TensorLike Y>
-auto softmax_chain(X const& x, Y const& y, SoftmaxOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
-  return load(in) | softmax(options) | store(out);
+// Calls run(chain) with what softmax of the scores is.
+template <class Scores, class Element, class Sink, class F>
+auto with_softmax(Scores const& scores, double factor, Tensor<Element, 2> const& out,
+                  SoftmaxOptions<Sink> const& options, F const& run) {
+  check(std::isfinite(options.scale), "kfuse::softmax", "scale must be finite");
+  if (options.causal == CausalVariant::none && options.sinks.data == nullptr) {
+    constexpr auto summation = sizeof(Element) >= sizeof(float) ? Summation::compensated : Summation::plain;
+    return run(scores | softmax<summation>(factor) | store(out));
+  }
+  return run(scores | scale(factor) | causal_mask(options.causal, options.queries, out.extent(1)) |
+             softmax_with_sinks(options.sinks, options.queries) | store(out));
 }
 
-template <class Space, TensorLike X, TensorLike M, TensorLike Y>
-auto softmax_chain(X const& x, M const& visible, Y const& y, SoftmaxOptions const& options) {
+template <class Space, TensorLike X, TensorLike Y, class Sink, class F>
+auto with_softmax_of(X const& x, Y const& y, SoftmaxOptions<Sink> const& options, F const& run) {
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
+  return with_softmax(load(in), options.scale, out, options, run);
+}
+template <class Space, TensorLike X, TensorLike M, TensorLike Y, class Sink, class F>
+auto with_softmax_of(X const& x, M const& visible, Y const& y, SoftmaxOptions<Sink> const& options, F const& run) {
   auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
   auto const seen = tensor_of<2, Space, std::uint8_t const>(visible, "kfuse::softmax: visible");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
   // Scaled first: hidden values stay -infinity whatever the scale.
-  return load(in) | scale(options.scale) | mask(seen) | softmax() | store(out);
+  return with_softmax(load(in) | scale(options.scale) | mask(seen), 1, out, options, run);
 }
 
 }  // namespace impl
 
 // x, y: [rows, columns]. y may be x. Returns before the work is done.
-template <class Space, TensorLike X, TensorLike Y>
-void softmax(Space const& space, X const& x, Y const& y, SoftmaxOptions const& options = {}) {
-  fuse(space, "kfuse::softmax", impl::softmax_chain<Space>(x, y, options));
+template <class Space, TensorLike X, TensorLike Y, class Sink = impl::ElementOf<X>>
+void softmax(Space const& space, X const& x, Y const& y, SoftmaxOptions<Sink> const& options = {}) {
+  impl::with_softmax_of<Space>(x, y, options, [&](auto const& chain) { fuse(space, "kfuse::softmax", chain); });
 }
 // The same bits, and rows that are long and few are shared by several teams.
-template <class Space, TensorLike X, TensorLike Y>
-void softmax(Space const& space, X const& x, Y const& y, SoftmaxOptions const& options, Workspace<Space>& workspace) {
-  fuse(space, "kfuse::softmax", impl::softmax_chain<Space>(x, y, options), workspace);
+template <class Space, TensorLike X, TensorLike Y, class Sink = impl::ElementOf<X>>
+void softmax(Space const& space, X const& x, Y const& y, SoftmaxOptions<Sink> const& options,
+             Workspace<Space>& workspace) {
+  impl::with_softmax_of<Space>(x, y, options,
+                               [&](auto const& chain) { fuse(space, "kfuse::softmax", chain, workspace); });
 }
 
 // visible: std::uint8_t, [rows, columns]; a value counts where it is not 0.
-template <class Space, TensorLike X, TensorLike M, TensorLike Y>
-void softmax(Space const& space, X const& x, M const& visible, Y const& y, SoftmaxOptions const& options = {}) {
-  fuse(space, "kfuse::softmax", impl::softmax_chain<Space>(x, visible, y, options));
+template <class Space, TensorLike X, TensorLike M, TensorLike Y, class Sink = impl::ElementOf<X>>
+void softmax(Space const& space, X const& x, M const& visible, Y const& y, SoftmaxOptions<Sink> const& options = {}) {
+  impl::with_softmax_of<Space>(x, visible, y, options,
+                               [&](auto const& chain) { fuse(space, "kfuse::softmax", chain); });
 }
 // The same bits, and rows that are long and few are shared by several teams.
-template <class Space, TensorLike X, TensorLike M, TensorLike Y>
-void softmax(Space const& space, X const& x, M const& visible, Y const& y, SoftmaxOptions const& options,
+template <class Space, TensorLike X, TensorLike M, TensorLike Y, class Sink = impl::ElementOf<X>>
+void softmax(Space const& space, X const& x, M const& visible, Y const& y, SoftmaxOptions<Sink> const& options,
              Workspace<Space>& workspace) {
-  fuse(space, "kfuse::softmax", impl::softmax_chain<Space>(x, visible, y, options), workspace);
+  impl::with_softmax_of<Space>(x, visible, y, options,
+                               [&](auto const& chain) { fuse(space, "kfuse::softmax", chain, workspace); });
 }
 
-template <class Space, TensorLike X, TensorLike Y>
-Traffic softmax_traffic(Space const&, X const& x, Y const& y, SoftmaxOptions const& options = {}) {
-  return traffic(impl::softmax_chain<Space>(x, y, options));
+template <class Space, TensorLike X, TensorLike Y, class Sink = impl::ElementOf<X>>
+Traffic softmax_traffic(Space const&, X const& x, Y const& y, SoftmaxOptions<Sink> const& options = {}) {
+  return impl::with_softmax_of<Space>(x, y, options, [](auto const& chain) { return traffic(chain); });
 }
-template <class Space, TensorLike X, TensorLike M, TensorLike Y>
-Traffic softmax_traffic(Space const&, X const& x, M const& visible, Y const& y, SoftmaxOptions const& options = {}) {
-  return traffic(impl::softmax_chain<Space>(x, visible, y, options));
+template <class Space, TensorLike X, TensorLike M, TensorLike Y, class Sink = impl::ElementOf<X>>
+Traffic softmax_traffic(Space const&, X const& x, M const& visible, Y const& y,
+                        SoftmaxOptions<Sink> const& options = {}) {
+  return impl::with_softmax_of<Space>(x, visible, y, options, [](auto const& chain) { return traffic(chain); });
 }
 
 }  // namespace kfuse

@@ -4,30 +4,42 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
 
 using kfuse::bf16;
+using kfuse::CausalVariant;
 using kfuse::fp16;
 using kfuse::softmax;
+using kfuse::SoftmaxOptions;
 using namespace kfuse::test;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// The definition, over the columns that are visible; zeros where there is nothing to sum.
+// The definition, over the columns that are visible and a sink for each row; zeros where there is nothing to sum.
 std::vector<double> reference(std::vector<double> const& x, int columns, double scale = 1,
-                              std::vector<double> const& visible = {}) {
+                              std::vector<double> const& visible = {}, std::vector<double> const& sinks = {}) {
   std::vector<double> y(x.size(), 0);
   for (std::size_t first = 0; first < x.size(); first += columns) {
     auto const counts = [&](int c) { return visible.empty() || visible[first + c] != 0; };
-    double high = -infinity, sum = 0;
+    double const sink = sinks.empty() ? -infinity : sinks[first / columns];
+    double high = sink, sum = 0;
+    bool nothing = true;  // a NaN is something
     for (int c = 0; c < columns; ++c)
-      if (counts(c)) high = std::max(high, scale * x[first + c]);
-    if (high == -infinity) continue;
+      if (counts(c)) {
+        high = std::max(high, scale * x[first + c]);
+        nothing = nothing && scale * x[first + c] == -infinity;
+      }
+    if (nothing) continue;
+    if (sink > -infinity) sum = std::exp(sink - high);
     for (int c = 0; c < columns; ++c)
       if (counts(c)) sum += std::exp(scale * x[first + c] - high);
     for (int c = 0; c < columns; ++c)
@@ -81,6 +93,94 @@ TEST_CASE("softmax over what is visible agrees with its definition in double") {
       CHECK(y[3 * columns - 1] == 1);
       CHECK(out.guards_intact());
     }
+  }
+}
+
+TEST_CASE("softmax is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("softmax", {}, [&]<class Element>(RandomCase& c) {
+    auto const x = c.values<Element>(0);
+    auto const in = c.matrix<Element>(0, x), out = c.matrix<Element>(1);
+    softmax(space, in.const_view(), out.view());
+    c.compare("y", out, reference(x, c.columns));
+    c.unchanged("x", in, x);
+    c.same_bits("y", [&](int first, int count) {
+      auto const y = view_of_nans<Element>(count, c.columns);
+      softmax(space, rows_of(in, first, count), y);
+      return elements(y);
+    });
+  });
+}
+
+// Which keys a query sees, written from the definition: [rows, keys].
+std::vector<double> seen_by(CausalVariant variant, int rows, int queries, int keys) {
+  std::vector<double> visible;
+  for (int r = 0; r < rows; ++r)
+    for (int k = 0; k < keys; ++k) {
+      int const q = r % queries;
+      visible.push_back(variant == CausalVariant::none || (variant == CausalVariant::upper_left && k <= q) ||
+                        (variant == CausalVariant::lower_right && keys - 1 - k >= queries - 1 - q));
+    }
+  return visible;
+}
+
+// Every combination of the options (CASES P50), with more queries than keys and fewer; what is hidden holds NaNs, which
+// nobody sees.
+TEST_CASE_TEMPLATE("softmax with a causal mask and sinks agrees with its definition in double", Element, double, float,
+                   bf16, fp16) {
+  constexpr int batch = 2, heads = 3;
+  auto const sinks = random_values<Element>(heads, 5, -1, 4);
+  for (auto const variant : {CausalVariant::none, CausalVariant::upper_left, CausalVariant::lower_right})
+    for (bool const has_sinks : {false, true})
+      for (bool const has_mask : {false, true})
+        for (auto const& [queries, keys] : {std::pair{1, 5}, {4, 4}, {9, 5}, {5, 129}, {2, 4104}}) {
+          CAPTURE(int(variant));
+          CAPTURE(has_sinks);
+          CAPTURE(has_mask);
+          CAPTURE(keys);
+          int const rows = batch * heads * queries;
+          auto x = random_values<Element>(std::size_t(rows) * keys, keys, -4, 4);
+          auto visible = seen_by(variant, rows, queries, keys);
+          std::vector<double> row_sinks, mask(x.size(), 1);
+          for (int r = 0; r < rows; ++r) row_sinks.push_back(has_sinks ? sinks[r / queries % heads] : -infinity);
+          for (std::size_t i = 0; i < x.size(); ++i) {
+            if (has_mask && i % 3 == 0) visible[i] = mask[i] = 0;
+            if (visible[i] == 0) x[i] = NAN;
+          }
+          Place2D const place = keys == 129 ? Place2D{1, 3} : Place2D{0, 0};
+          GuardedMatrix<Element> const in(rows, keys, x, place), out(rows, keys, place);
+          GuardedMatrix<std::uint8_t> const shown(rows, keys, mask, place);
+          auto const sink_view = view_of<Element>(sinks, heads);
+          SoftmaxOptions<Element> options{.scale = 0.5, .causal = variant, .queries = queries};
+          if (has_sinks) options.sinks = kfuse::as_tensor(Kokkos::View<Element const*, Space>(sink_view));
+          if (has_mask)
+            softmax(Space(), in.const_view(), shown.const_view(), out.view(), options);
+          else
+            softmax(Space(), in.const_view(), out.view(), options);
+          auto const fault = disagreement<Element>(out.values(), reference(x, keys, 0.5, visible, row_sinks), keys);
+          CHECK_MESSAGE(fault.empty(), fault);
+          CHECK(out.guards_intact());
+        }
+}
+
+TEST_CASE("softmax with sinks in fp32, in place, or with a workspace") {
+  for (int const columns : {100, 70000}) {
+    auto const x = random_values<bf16>(4 * std::size_t(columns), 1);
+    std::vector<double> const sinks{1.5, -infinity};
+    auto const in = view_of<bf16>(x, 4, columns), y = view_of_nans<bf16>(4, columns),
+               z = view_of_nans<bf16>(4, columns);
+    auto const view = view_of<float>(sinks, 2);
+    SoftmaxOptions<float> const options{.sinks = kfuse::make_tensor<float const>(view.data(), 2), .queries = 1};
+    softmax(Space(), in, y, options);
+    auto const fault =
+        disagreement<bf16>(download(y), reference(x, columns, 1, {}, {1.5, -infinity, 1.5, -infinity}), columns);
+    CHECK_MESSAGE(fault.empty(), fault);
+    kfuse::Workspace<Space> workspace(1 << 20);
+    workspace.poison(Space());
+    softmax(Space(), in, z, options, workspace);
+    CHECK(same_bits(y, z));
+    softmax(Space(), in, in, options);
+    CHECK(same_bits(y, in));
   }
 }
 
@@ -157,6 +257,12 @@ TEST_CASE("softmax refuses what does not fit, and writes nothing") {
   CHECK(contains(error_of([&] { softmax(Space(), x, few, y); }), "kfuse::softmax: mask: shape [1, 4]"));
   CHECK(contains(error_of([&] { softmax(Space(), x, view_of_nans<float>(4, 3)); }), "store: shape [4, 3]"));
   CHECK(contains(error_of([&] { softmax(Space(), x, y, {.scale = infinity}); }), "scale must be finite"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant::upper_left}); }), "causal: the rows"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant::lower_right, .queries = 2}); }),
+                 "options.queries"));
+  auto const sinks = kfuse::make_tensor<float const>(x.data(), 2);
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.sinks = sinks, .queries = 1}); }), "one entry for each head"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.sinks = sinks}); }), "kfuse::softmax: sinks"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 
@@ -165,6 +271,9 @@ TEST_CASE("softmax moves its arguments once") {
   kfuse::Tensor<std::uint8_t, 2> const m{nullptr, {10, 64}, {64, 1}};
   CHECK(kfuse::softmax_traffic(Space(), x, x).bytes() == 2 * 10 * 64 * 2);
   CHECK(kfuse::softmax_traffic(Space(), x, m, x).bytes() == 2 * 10 * 64 * 2 + 10 * 64);
+  bf16 sinks[5] = {};
+  CHECK(kfuse::softmax_traffic(Space(), x, x, {.sinks = kfuse::make_tensor<bf16 const>(sinks, 5), .queries = 2})
+            .bytes() == 2 * 10 * 64 * 2 + 5 * 2);
 }
 
 }  // namespace

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax: y(c) = exp(scale x(c) - m) / sum over c of exp(scale x(c) - m), m = max over c of scale x(c)
 //
-// Two reductions, the maximum and the sum of the exponentials, with one exponential a value. A row of -infinity alone
-// (everything masked) gives zeros; a NaN makes the row NaN.
+// Two reductions, the maximum and the sum of the exponentials, with one exponential a value. With sinks, one reduction
+// and two exponentials. A row of -infinity alone (everything masked) gives zeros; a NaN makes the row NaN.
 #ifndef KFUSE_FUSED_STAGE_SOFTMAX_HPP
 #define KFUSE_FUSED_STAGE_SOFTMAX_HPP
 
-#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
+#include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/norm.hpp>
+
+#include <array>
+#include <cmath>
+#include <string_view>
 
 namespace kfuse {
 
@@ -40,20 +45,54 @@ struct ExponentialFromMaximum {
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real high) const {
     using Real = typename X::Real;
-    for (auto& v : x) v = backend::exp2((v * Real(scale) - high) * impl::log2_e<Real>);
+    for (auto& v : x) v = impl::exponential(v * Real(scale), high);
   }
 };
 
+// Where one lane adds up thousands of values, as on the host, their sum drifts by more than 1e-6 of it. Results in fp32
+// would show that: for them, what rounding takes from the sum is kept (Kahan 1965). In 16 bits it costs a register.
+enum class Summation { plain, compensated };
+
+template <class Real>
+struct CompensatedSum {
+  Real sum = 0, excess = 0;
+};
+
 // y = x / sum(x), and zeros where the sum is zero
-struct DivideBySum : impl::SumOfNumbers {
+template <Summation summation = Summation::plain>
+struct DivideBySum {
+  using stage = RowStage;
   static constexpr int flops = 2;
-  template <class Real, class X>
-  KOKKOS_FUNCTION void accumulate(Real& sum, X const& x, Place) const {
-    for (auto v : x) sum += v;
+
+  template <class Real>
+  KOKKOS_FUNCTION auto identity() const {
+    if constexpr (summation == Summation::compensated)
+      return CompensatedSum<Real>{};
+    else
+      return Real(0);
+  }
+  template <class Sum, class X>
+  KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
+    typename X::Real part = 0;  // a pack's first: fewer steps
+    for (auto v : x) part += v;
+    merge(sum, Sum{part});
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void merge(Real& a, Real b) const {
+    a += b;
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void merge(CompensatedSum<Real>& a, CompensatedSum<Real> const& b) const {
+    Real const part = b.sum - (a.excess + b.excess), sum = a.sum + part;
+    a = {sum, (sum - a.sum) - part};
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int) const {
     return sum == 0 ? Real(0) : backend::divide(Real(1), sum);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Real finish(CompensatedSum<Real> const& s, int columns) const {
+    return finish(s.sum, columns);
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real factor) const {
@@ -61,12 +100,70 @@ struct DivideBySum : impl::SumOfNumbers {
   }
 };
 
-struct SoftmaxOptions {
-  double scale = 1;
+// y = exp(x) / (exp(sink) + sum(exp(x))): each head has a logit of its own that takes probability and gives no value
+// (gpt-oss). Rows are [..., heads, queries].
+template <class Element, class Memory = void>
+struct SoftmaxWithSinks {
+  using stage = RowStage;
+  using memory_space = Memory;
+  static constexpr int flops = 8;
+  static constexpr int extra_registers = 8;
+
+  Tensor<Element const, 1> sinks;  // [heads]; without memory: none
+  int queries;
+
+  template <class Real>
+  struct Result {
+    Real high, factor;
+  };
+
+  auto reads() const {
+    Span span = span_of(sinks);
+    span.element_bytes = 0;
+    return std::array{span};
+  }
+  void check(std::string_view where, Shape shape) const {
+    if (sinks.data == nullptr) return;
+    impl::check(queries > 0 && sinks.extent(0) > 0 && shape.rows % (std::ptrdiff_t(sinks.extent(0)) * queries) == 0,
+                where,
+                "sinks: need one entry for each head, and rows of [..., heads, queries]; say how many queries there "
+                "are in options.queries");
+  }
+  template <class Real>
+  KOKKOS_FUNCTION impl::ExponentialSum<Real> identity() const {
+    return {};
+  }
+  template <class Real, class X>
+  KOKKOS_FUNCTION void accumulate(impl::ExponentialSum<Real>& sum, X const& x, Place at) const {
+    if (sinks.data != nullptr && at.column == 0) {
+      unsigned const head = unsigned(at.row) / unsigned(queries) % unsigned(sinks.extent(0));
+      impl::add_exponentials(sum, Values<Real, 1, Access::single>{{Real(to_real(sinks(head)))}});
+    }
+    impl::add_exponentials(sum, x);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void merge(impl::ExponentialSum<Real>& a, impl::ExponentialSum<Real> const& b) const {
+    impl::merge_exponentials(a, b);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Result<Real> finish(impl::ExponentialSum<Real> const& s, int) const {
+    return {s.high, s.sum == 0 ? Real(0) : backend::divide(Real(1), s.sum)};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place, Result<typename X::Real> const& r) const {
+    for (auto& v : x) v = impl::exponential(v, r.high) * r.factor;
+  }
 };
 
-inline auto softmax(SoftmaxOptions const& options = {}) {
-  return ExponentialFromMaximum{options.scale} | DivideBySum{};
+template <Summation summation = Summation::plain>
+auto softmax(double scale = 1) {
+  return ExponentialFromMaximum{scale} | DivideBySum<summation>{};
+}
+// sinks: [heads], or without memory; rows are [..., heads, queries].
+template <TensorLike S>
+auto softmax_with_sinks(S const& sinks, int queries) {
+  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>{impl::tensor<1>(sinks, "sinks"),
+                                                                                queries};
 }
 
 }  // namespace kfuse
