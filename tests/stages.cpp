@@ -60,14 +60,28 @@ TEST_CASE_TEMPLATE("8-bit numbers are loaded exactly and stored rounded to neare
     }
 }
 
-TEST_CASE("mask hides where it is zero") {
-  for (Place2D const place : {Place2D{0, 0}, Place2D{1, 1}}) {
-    std::vector<double> const x{1, 2, 3, 4, 5, 6, 7, 8}, shown{1, 0, 255, 0, 0, 0, 1, 1};
-    GuardedMatrix<float> const in(2, 4, x, place), out(2, 4, place);
-    GuardedMatrix<std::uint8_t> const m(2, 4, shown, place);
-    fuse(Space(), "test", load(in.const_view()) | kfuse::mask(m.const_view()) | store(out.view()));
-    CHECK(out.values() == std::vector<double>{1, -infinity, 3, -infinity, -infinity, -infinity, 7, 8});
-  }
+TEST_CASE_TEMPLATE("mask puts a value where it is zero, whatever was there", Element, double, float, bf16, fp16) {
+  for (int const columns : {1, 4, 67, 1024})
+    for (Place2D const place : {Place2D{0, 0}, Place2D{1, 1}}) {
+      auto x = random_values<Element>(std::size_t(2) * columns, columns);
+      x.back() = std::numeric_limits<double>::quiet_NaN(), x.front() = infinity;
+      auto const draws = random_values(x.size(), 3, -3, 3);
+      std::vector<double> shown(x.size());  // 0, 1 and 255
+      for (std::size_t i = 0; i < x.size(); ++i) shown[i] = draws[i] < 0 ? 0 : draws[i] < 1 ? 255 : 1;
+      shown.back() = shown.front() = 0;
+      GuardedMatrix<Element> const in(2, columns, x, place), out(2, columns, place);
+      GuardedMatrix<std::uint8_t> const m(2, columns, shown, place);
+      auto const masked = [&](double value) {
+        auto y = x;
+        for (std::size_t i = 0; i < y.size(); ++i) y[i] = shown[i] != 0 ? y[i] : value;
+        return y;
+      };
+      fuse(Space(), "test", load(in.const_view()) | kfuse::mask(m.const_view()) | store(out.view()));
+      CHECK(out.values() == masked(-infinity));
+      fuse(Space(), "test", load(in.const_view()) | kfuse::mask(m.const_view(), 0.5) | store(out.view()));
+      CHECK(out.values() == masked(0.5));
+      CHECK(out.guards_intact());
+    }
 }
 TEST_CASE("attention_mask hides later keys, keys beyond the length and keys that are masked") {
   int const batch = 3, heads = 2, queries = 3, keys = 5, rows = batch * heads * queries;

@@ -9,7 +9,11 @@
 #include <kfuse/core/chain.hpp>
 #include <kfuse/core/random.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
 
 namespace kfuse {
 
@@ -18,20 +22,20 @@ struct Dropout {
   using stage = ElementStage;
   using memory_space = Memory;
   static constexpr int flops = 1;
-  static constexpr int extra_registers = 8;
+  static constexpr int extra_registers = 11;  // with fewer, a load and a store beside it spill (sm_90)
 
   double p;
   RandomState given;
   RandomState const* state;  // overrides `given` if not null
-  // Words below the first are dropped, and what is kept is multiplied by the second: not for kernels to divide.
-  std::uint64_t drop_below;
+  // A word up to the first drops its value, and what is kept is multiplied by the second: not for kernels to divide.
+  std::uint32_t highest_dropped;
   double factor;
 
   Dropout(double probability, RandomState const& random, RandomState const* random_state)
       : p(probability),
         given(random),
         state(random_state),
-        drop_below(p >= 0 && p <= 1 ? std::uint64_t(p * 4294967296.0) : 0),
+        highest_dropped(p > 0 && p <= 1 ? std::uint32_t(std::max(std::ceil(p * 0x1p32), 1.0) - 1) : 0),
         factor(1 / (1 - p)) {}
 
   void check(std::string_view where, Shape) const {
@@ -47,7 +51,7 @@ struct Dropout {
       Philox const words = random_quad(random, at.row, at.column / 4 + q);
       for (int i = 0; i < (X::width < 4 ? X::width : 4); ++i) {
         std::uint32_t const word = words.at(X::width < 4 ? (at.column + i) % 4 : i);
-        x[4 * q + i] = word < drop_below ? Real(0) : x[4 * q + i] * Real(factor);
+        x[4 * q + i] = word <= highest_dropped ? Real(0) : x[4 * q + i] * Real(factor);
       }
     }
   }

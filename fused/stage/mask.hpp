@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// mask(m): values whose mask is 0 become -infinity. attention_mask(...): the same for rows of attention scores.
+// mask(m): values whose mask is 0 become -infinity, or any number that is given. attention_mask(...): -infinity for
+// what the rows of attention scores do not see.
 #ifndef KFUSE_FUSED_STAGE_MASK_HPP
 #define KFUSE_FUSED_STAGE_MASK_HPP
 
 #include <kfuse/fused/attention_mask.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
+#include <array>
 #include <cstdint>
+#include <limits>
+#include <string_view>
 
 namespace kfuse {
 
@@ -16,18 +20,21 @@ struct Mask {
   using memory_space = Memory;
 
   Tensor<std::uint8_t const, 2> visible;  // [rows, columns]
+  double value;                           // of what is hidden
 
-  auto reads() const {
-    Span s = span_of(visible);
-    s.element_bytes = 0;
-    return std::array{s};
-  }
+  auto reads() const { return std::array{span_of(visible)}; }
   void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    using Chunk = typename impl::Pack<std::uint8_t, X::width>::Chunk;  // of all values: at most eight
     auto const* row = visible.at(at.row, at.column);
+    Chunk seen;
+    if constexpr (X::access == Access::wide)
+      seen = *reinterpret_cast<Chunk const*>(row);
+    else
+      for (int i = 0; i < X::width; ++i) seen.value[i] = row[i];
     for (int i = 0; i < X::width; ++i)
-      if (row[i] == 0) x[i] = -Kokkos::Experimental::infinity_v<typename X::Real>;
+      if (seen.value[i] == 0) x[i] = typename X::Real(value);
   }
 };
 
@@ -60,10 +67,10 @@ struct MaskScores {
   }
 };
 
-// m: std::uint8_t, [rows, columns]
+// m: std::uint8_t, [rows, columns]; 0 hides. PyTorch's masked_fill with ~m: the value may be any number.
 template <TensorLike M>
-auto mask(M const& m) {
-  return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "mask")};
+auto mask(M const& m, double value = -std::numeric_limits<double>::infinity()) {
+  return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "mask"), value};
 }
 inline MaskScores attention_mask(AttentionMask const& mask, int batch, int heads) {
   return {mask, batch, heads};
