@@ -2,8 +2,8 @@
 // Layer normalisation of each row (Ba, Kiros, Hinton 2016):
 //   y(r, c) = (x(r, c) - mean) / sqrt(mean over c of (x(r, c) - mean)^2 + epsilon) * weight(c) + bias(c)
 //
-// The chain load | layernorm | store. A constant row gives the bias. x, weight, bias and y may have different element
-// types.
+// The chain load | layernorm | store. A constant row gives exactly the bias. x, weight, bias and y may have different
+// element types.
 #ifndef KFUSE_FUSED_LAYERNORM_HPP
 #define KFUSE_FUSED_LAYERNORM_HPP
 
@@ -11,10 +11,6 @@
 #include <kfuse/fused/stage/norm.hpp>
 
 namespace kfuse {
-
-struct LayerNormOptions {
-  double epsilon = 1e-5;
-};
 
 namespace impl {
 
@@ -24,7 +20,7 @@ auto layernorm_chain(X const& x, W const& weight, B const& bias, Y const& y, Lay
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::layernorm: weight");
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::layernorm: bias");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::layernorm: y");
-  return load(in) | layernorm(scale, offset, options.epsilon) | store(out);
+  return load(in) | layernorm(scale, offset, options) | store(out);
 }
 
 }  // namespace impl

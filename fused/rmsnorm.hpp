@@ -2,7 +2,9 @@
 // Root-mean-square normalisation of each row (Zhang, Sennrich 2019):
 //   y(r, c) = x(r, c) / sqrt(mean over c of x(r, c)^2 + epsilon) * weight(c)
 //
-// The chain load | rmsnorm | store. A row of zeros gives zeros. x, weight and y may have different element types.
+// The chain load | rmsnorm | store. A row of zeros gives zeros. x, weight and y may have different element types. The
+// options say whether the weight is stored as given or as what it exceeds one by, and whether values are rounded before
+// the weight, too (stage/norm.hpp).
 #ifndef KFUSE_FUSED_RMSNORM_HPP
 #define KFUSE_FUSED_RMSNORM_HPP
 
@@ -11,10 +13,6 @@
 
 namespace kfuse {
 
-struct RmsNormOptions {
-  double epsilon = 1e-6;
-};
-
 namespace impl {
 
 template <class Space, TensorLike X, TensorLike W, TensorLike Y>
@@ -22,7 +20,7 @@ auto rmsnorm_chain(X const& x, W const& weight, Y const& y, RmsNormOptions const
   auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::rmsnorm: x");
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::rmsnorm: weight");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::rmsnorm: y");
-  return load(in) | rmsnorm(scale, options.epsilon) | store(out);
+  return load(in) | rmsnorm<ElementOf<X>>(scale, options) | store(out);
 }
 
 }  // namespace impl

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
@@ -26,11 +28,11 @@ Expected reference(std::vector<double> const& x, std::vector<double> const& resi
   for (std::size_t i = 0; i < x.size(); ++i) e.sum[i] = x[i] + residual[i];
   for (std::size_t r = 0; r < rows; ++r) {
     double const* const row = &e.sum[r * columns];
-    double mean = 0, variance = 0;
-    for (std::size_t c = 0; c < columns; ++c) mean += row[c] / double(columns);
-    for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / double(columns);
+    long double mean = 0, variance = 0;  // for equal values, whose sum has more digits than a double
+    for (std::size_t c = 0; c < columns; ++c) mean += row[c] / columns;
+    for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / columns;
     for (std::size_t c = 0; c < columns; ++c)
-      e.y[r * columns + c] = (row[c] - mean) / std::sqrt(variance + epsilon) * weight[c] + bias[c];
+      e.y[r * columns + c] = double((row[c] - mean) / std::sqrt(variance + epsilon)) * weight[c] + bias[c];
   }
   return e;
 }
@@ -59,6 +61,56 @@ TEST_CASE_TEMPLATE("add_layernorm agrees with its definition in double, with and
       CHECK(y.guards_intact());
       CHECK(alone.guards_intact());
     }
+}
+
+// What the numbers are that cancel in a row: the sum and its mean, and the bias, in units of the result.
+std::vector<double> scales(std::vector<double> const& sum, std::size_t columns, double epsilon) {
+  std::vector<double> result;
+  for (std::size_t begin = 0; begin < sum.size(); begin += columns) {
+    long double mean = 0, variance = 0;
+    double largest = 0;
+    for (std::size_t c = begin; c < begin + columns; ++c) mean += sum[c] / columns;
+    for (std::size_t c = begin; c < begin + columns; ++c) {
+      variance += (sum[c] - mean) * (sum[c] - mean) / columns;
+      largest = std::max(largest, std::abs(sum[c]));
+    }
+    result.push_back(2 + 2 * largest / std::sqrt(double(variance) + epsilon));
+  }
+  return result;
+}
+
+TEST_CASE("add_layernorm is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("add_layernorm", {.power = 2}, [&]<class Element>(RandomCase& c) {
+    auto const x = c.values<Element>(0), r = c.values<Element>(1);
+    auto const w = random_values<Element>(c.columns, c.seed), b = random_values<Element>(c.columns, c.seed + 1);
+    auto const in = c.matrix<Element>(0, x), residual = c.matrix<Element>(1, r);
+    auto const sum = c.matrix<Element>(2), y = c.matrix<Element>(3);
+    auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
+    add_layernorm(space, in.const_view(), residual.const_view(), weight, bias, sum.view(), y.view());
+    auto const expected = reference(x, r, w, b, 1e-5);
+    c.compare("sum", sum, expected.sum);
+    c.compare("y", y, expected.y, scales(expected.sum, c.columns, 1e-5));
+    c.unchanged("x", in, x);
+    c.unchanged("residual", residual, r);
+    c.same_bits("y", [&](int first, int count) {
+      auto const part = view_of_nans<Element>(count, c.columns);
+      add_layernorm(space, rows_of(in, first, count), rows_of(residual, first, count), weight, bias, part);
+      return elements(part);
+    });
+  });
+}
+
+TEST_CASE("add_layernorm takes weights that are stored as what they exceed one by") {
+  int const columns = 77;
+  auto const x = random_values<bf16>(2 * columns, 1), r = random_values<bf16>(2 * columns, 4);
+  auto const w = random_values<bf16>(columns, 2), b = random_values<bf16>(columns, 3);
+  auto one_more = w;
+  for (double& v : one_more) v += 1;
+  auto const y = view_of_nans<float>(2, columns);
+  add_layernorm(Space(), view_of<bf16>(x, 2, columns), view_of<bf16>(r, 2, columns), view_of<bf16>(w, columns),
+                view_of<bf16>(b, columns), y, {.weight = kfuse::NormWeight::one_plus});
+  CHECK(deviation(download(y), reference(x, r, one_more, b, 1e-5).y, 1) <= 1e-5);
 }
 
 // CASES P11

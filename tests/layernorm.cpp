@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
@@ -22,11 +24,11 @@ std::vector<double> reference(std::vector<double> const& x, std::vector<double> 
   std::vector<double> y(x.size());
   for (std::size_t r = 0; r < rows; ++r) {
     double const* const row = &x[r * columns];
-    double mean = 0, variance = 0;
-    for (std::size_t c = 0; c < columns; ++c) mean += row[c] / double(columns);
-    for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / double(columns);
+    long double mean = 0, variance = 0;  // for equal values, whose sum has more digits than a double
+    for (std::size_t c = 0; c < columns; ++c) mean += row[c] / columns;
+    for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / columns;
     for (std::size_t c = 0; c < columns; ++c)
-      y[r * columns + c] = (row[c] - mean) / std::sqrt(variance + epsilon) * weight[c] + bias[c];
+      y[r * columns + c] = double((row[c] - mean) / std::sqrt(variance + epsilon)) * weight[c] + bias[c];
   }
   return y;
 }
@@ -61,6 +63,42 @@ TEST_CASE_TEMPLATE("layernorm agrees with its definition in double", Element, do
     }
 }
 
+// What the numbers are that cancel in a row: x and its mean, and the bias, in units of the result.
+std::vector<double> scales(std::vector<double> const& x, std::size_t columns, double epsilon) {
+  std::vector<double> result;
+  for (std::size_t begin = 0; begin < x.size(); begin += columns) {
+    long double mean = 0, variance = 0;
+    double largest = 0;
+    for (std::size_t c = begin; c < begin + columns; ++c) mean += x[c] / columns;
+    for (std::size_t c = begin; c < begin + columns; ++c) {
+      variance += (x[c] - mean) * (x[c] - mean) / columns;
+      largest = std::max(largest, std::abs(x[c]));
+    }
+    result.push_back(2 + 2 * largest / std::sqrt(double(variance) + epsilon));
+  }
+  return result;
+}
+
+TEST_CASE("layernorm is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("layernorm", {.power = 2}, [&]<class Element>(RandomCase& c) {
+    auto const x = c.values<Element>(0);
+    auto const w = random_values<Element>(c.columns, c.seed), b = random_values<Element>(c.columns, c.seed + 1);
+    auto const in = c.matrix<Element>(0, x), y = c.matrix<Element>(1);
+    auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
+    layernorm(space, in.const_view(), weight, bias, y.view());
+    c.compare("y", y, reference(x, w, b, 1e-5), scales(x, c.columns, 1e-5));
+    if (c.kind == ValueKind::equal || c.kind == ValueKind::zeros)
+      for (std::size_t i = 0; auto const v : y.values()) c.expect(v == b[i++ % c.columns], "y is not the bias");
+    c.unchanged("x", in, x);
+    c.same_bits("y", [&](int first, int count) {
+      auto const part = view_of_nans<Element>(count, c.columns);
+      layernorm(space, rows_of(in, first, count), weight, bias, part);
+      return elements(part);
+    });
+  });
+}
+
 // CASES P04
 TEST_CASE("layernorm counts no lanes beyond the row") {
   CHECK(deviation(normed({1, 2, 6}, 3), {-0.925819108, -0.462909554, 1.388728662}) <= 1e-5);
@@ -86,6 +124,9 @@ TEST_CASE("layernorm of a constant row is the bias") {
   CHECK(normed(filled(256, 1234), 256) == filled(256, 0));
   CHECK(normed(filled(256, 1234), 256, 1e-5, 0.5) == filled(256, 0.5));
   CHECK(normed(filled(2 * 131072, 1), 131072) == filled(2 * 131072, 0));
+  for (int const columns : {3, 100, 4095, 70000})  // sums of such a number need more digits than float has
+    for (float const value : {1234.567f, 0.1f, -3e-7f, 7e30f})
+      CHECK(normed(filled(columns, value), columns, 1e-5, 0.5) == filled(columns, 0.5));
 }
 
 // CASES P03
@@ -134,6 +175,18 @@ TEST_CASE("layernorm of 16-bit values takes a weight and a bias of 32 bits") {
   auto const y = view_of_nans<bf16>(2, 96);
   layernorm(Space(), view_of<bf16>(x, 2, 96), view_of<float>(w, 96), view_of<float>(b, 96), y);
   CHECK(deviation(download(y), reference(x, w, b, 1e-5), 1) <= tolerance<bf16>());
+}
+
+TEST_CASE("layernorm takes weights that are stored as what they exceed one by") {
+  int const columns = 77;
+  auto const x = random_values<bf16>(2 * columns, 1), w = random_values<bf16>(columns, 2);
+  auto const b = random_values<bf16>(columns, 3);
+  auto one_more = w;
+  for (double& v : one_more) v += 1;
+  auto const y = view_of_nans<float>(2, columns);
+  layernorm(Space(), view_of<bf16>(x, 2, columns), view_of<bf16>(w, columns), view_of<bf16>(b, columns), y,
+            {.weight = kfuse::NormWeight::one_plus});
+  CHECK(deviation(download(y), reference(x, one_more, b, 1e-5), 1) <= 1e-5);  // rounded to bf16, 1 + w is off by 4e-3
 }
 
 TEST_CASE("layernorm refuses what does not fit, and writes nothing") {

@@ -6,12 +6,15 @@
 #include <cmath>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
 
 using kfuse::bf16;
 using kfuse::fp16;
+using kfuse::NormCasting;
+using kfuse::NormWeight;
 using kfuse::rmsnorm;
 using namespace kfuse::test;
 
@@ -58,6 +61,23 @@ TEST_CASE_TEMPLATE("rmsnorm agrees with its definition in double", Element, doub
       CHECK(out.guards_intact());
       CHECK(in.values() == x);
     }
+}
+
+TEST_CASE("rmsnorm is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("rmsnorm", {.power = 2}, [&]<class Element>(RandomCase& c) {
+    auto const x = c.values<Element>(0), w = random_values<Element>(c.columns, c.seed);
+    auto const in = c.matrix<Element>(0, x), y = c.matrix<Element>(1);
+    auto const weight = view_of<Element>(w, c.columns);
+    rmsnorm(space, in.const_view(), weight, y.view());
+    c.compare("y", y, reference(x, w, 1e-6));
+    c.unchanged("x", in, x);
+    c.same_bits("y", [&](int first, int count) {
+      auto const part = view_of_nans<Element>(count, c.columns);
+      rmsnorm(space, rows_of(in, first, count), weight, part);
+      return elements(part);
+    });
+  });
 }
 
 TEST_CASE("rmsnorm in place gives the bits it gives elsewhere") {
@@ -215,6 +235,41 @@ TEST_CASE("rmsnorm of 16-bit values takes weights of 32 bits and stores either")
   rmsnorm(Space(), x, weight, wide);
   CHECK(download(narrow) == rounded<bf16>(std::vector<double>{1.34164065, 0.44721355}));
   CHECK(deviation(download(wide), {1.34164065, 0.44721355}) <= 1e-6);
+}
+
+TEST_CASE("rmsnorm adds one to weights in float") {
+  auto const wide = view_of_nans<float>(1, 2);
+  rmsnorm(Space(), view_of<bf16>({3, 1}, 1, 2), view_of<bf16>({3.140625, 3.140625}, 2), wide,
+          {.weight = NormWeight::one_plus});
+  CHECK(deviation(download(wide), {5.55523083, 1.85174361}) <= 1e-6);
+}
+
+// What Hugging Face's LlamaRMSNorm gives: the normalised value is rounded, and then its product with the weight.
+TEST_CASE_TEMPLATE("rmsnorm rounds before the weight, too, where it casts as Llama does", Element, float, bf16, fp16) {
+  int const rows = 8, columns = 1000;
+  auto const x = random_values<Element>(rows * columns, 1), w = random_values<Element>(columns, 2);
+  auto const normed = rounded<Element>(reference(x, ones(columns), 1e-6));
+  for (NormWeight const stored : {NormWeight::as_given, NormWeight::one_plus}) {
+    double const offset = stored == NormWeight::one_plus ? 1 : 0;
+    std::vector<double> expected(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i] = rounded<Element>(normed[i] * (w[i % columns] + offset));
+    auto const differ = [&](NormCasting casting) {
+      auto const y = view_of_nans<Element>(rows, columns);
+      rmsnorm(Space(), view_of<Element>(x, rows, columns), view_of<Element>(w, columns), y,
+              {.weight = stored, .casting = casting});
+      auto const actual = download(y);
+      CHECK(deviation(actual, expected) <= 2 * tolerance<Element>());
+      int n = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) n += actual[i] != expected[i];
+      return n;
+    };
+    if (std::is_same_v<Element, float>) {
+      differ(NormCasting::llama);
+      continue;
+    }
+    CHECK(differ(NormCasting::llama) <= 8);  // where rounding is a matter of the sum's last bit
+    CHECK(differ(NormCasting::gemma) >= 800);
+  }
 }
 
 TEST_CASE("rmsnorm with a workspace has the same bits") {
