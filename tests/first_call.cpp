@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <string>
 
-#include "row_arguments.hpp"
 #include "row_operators.hpp"
 
 namespace {
@@ -20,8 +19,7 @@ using namespace kfuse::test;
 constexpr bool has_graphs = !kfuse::impl::Backend<Space>::is_host;
 constexpr char const* variable = "KFUSE_FIRST_CALL";
 
-template <class Run>
-void check_first_call(Run const& run) {
+void check_first_call(RowOperator const& run) {
   kfuse::Replay<Space> replay;
   Arguments<float> a(replay.space(), {0, 5, 1000}, Guarded());
   {  // makes the arguments, and launches nothing
@@ -51,12 +49,12 @@ int status_of_process(std::string const& name) {
 TEST_CASE("each row operator may be recorded as the first call of a process") {
   char const* const chosen = std::getenv(variable);
   int known = 0;
-  for_each_row_operator([&](std::string const& name, auto const& run) {
-    CAPTURE(name);
-    if (chosen == nullptr) CHECK(status_of_process(name) == 0);
-    if (chosen != nullptr && name != chosen) return;
+  for (RowOperator const& run : row_operators()) {
+    CAPTURE(run.name);
+    if (chosen == nullptr) CHECK(status_of_process(run.name) == 0);
+    if (chosen != nullptr && run.name != chosen) continue;
     ++known;
     if (chosen != nullptr) check_first_call(run);
-  });
+  }
   CHECK(known > 0);
 }
