@@ -3,7 +3,9 @@
 #include <kfuse/fused/add_layernorm.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
 #include <kfuse/fused/argmax.hpp>
+#include <kfuse/fused/cross_entropy.hpp>
 #include <kfuse/fused/layernorm.hpp>
+#include <kfuse/fused/log_softmax.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/softmax.hpp>
 #include <kfuse/fused/top_k.hpp>
@@ -37,12 +39,32 @@ TEST_CASE_TEMPLATE("row operators that reduce are right on lanes", On, On<32, fl
   });
   is_right("softmax", [](auto& a) { softmax(a.space, a.in('x'), a.out('y'), {}, a.workspace); });
   is_right("softmax, masked", [](auto& a) { softmax(a.space, a.in('x'), a.mask('m'), a.out('y'), {}, a.workspace); });
+  is_right("softmax, causal, with a sink", [](auto& a) {
+    Tensor<typename On::Element const, 1> const sink{a.table('s', 1, 1).data, {1}, {1}};
+    SoftmaxOptions<typename On::Element> const options{
+        .causal = CausalVariant::lower_right, .sinks = sink, .queries = 1};
+    softmax(a.space, a.in('x'), a.out('y'), options, a.workspace);
+  });
+  is_right("log_softmax", [](auto& a) { log_softmax(a.space, a.in('x'), a.out('y'), a.workspace); });
   is_right("argmax",
            [](auto& a) { argmax(a.space, a.in('x'), make_tensor(a.out_indices('i').data, a.rows), a.workspace); });
   is_right("top_k", [](auto& a) {
     int const k = std::min(a.columns, 6);
     top_k(a.space, a.in('x'), a.out('v', k), a.out_indices('i', k));
   });
+}
+
+// Losses are numbers of another type than the logits.
+TEST_CASE_TEMPLATE("cross_entropy is right on lanes", On, On<32, float>, On<64, bf16>, On<64, double>) {
+  using namespace kfuse;
+  using Value = Real<typename On::Element>;
+  for (double const smoothing : {0.0, 0.1})
+    check<On>("cross_entropy", {1, 33, 1000, 8200, 40000}, [&](auto& a) {
+      auto const loss = a.workspace.template take<Value>("losses", a.rows);
+      cross_entropy(a.space, a.in('x'), a.indices('l', a.columns), loss, a.out('g'),
+                    {.reduction = Reduction::none, .label_smoothing = smoothing, .z_loss = 0.01}, a.workspace);
+      fuse(a.space, "losses", load(Tensor<Value, 2>{loss.data, {a.rows, 1}, {1, 1}}) | store(a.out('y', 1)));
+    });
 }
 
 }  // namespace
