@@ -143,7 +143,7 @@ constexpr double rounding(kfuse::ElementType type) {
 struct Output {
   std::string name;
   void* data;
-  kfuse::ElementType type;
+  kfuse::ElementType type;  // of integers, one that is as wide
   std::ptrdiff_t rows;
   int columns;
   // Row `row` by definition, in double; it shares no code with the operator. Empty if there is no way to know: then
@@ -152,16 +152,24 @@ struct Output {
   double allowed;        // deviation relative to max(|reference|, floor)
   double floor = 1e-2;   // below it, deviations count as absolute
   int rows_checked = 0;  // against the reference, spread evenly; 0: as many as make a million values
+  bool is_integer = false;
 };
 
-// `roundings`: how many of the element type's roundings the result may be off.
+// `roundings`: how many of the element type's roundings the result may be off. Integers may not be off at all.
 template <class Element, int rank>
 Output output(std::string name, kfuse::Tensor<Element, rank> const& t,
               std::function<std::vector<double>(std::ptrdiff_t row)> reference, double roundings = 1) {
-  constexpr auto type = kfuse::element_type<Element>;
+  constexpr bool is_integer = std::is_same_v<Element, int>;
+  constexpr auto type = kfuse::element_type<std::conditional_t<is_integer, float, Element>>;
   int const columns = t.extent(rank - 1);
-  return {std::move(name),           t.data, type, columns == 0 ? 0 : t.size() / columns, columns, std::move(reference),
-          roundings * rounding(type)};
+  return {.name = std::move(name),
+          .data = t.data,
+          .type = type,
+          .rows = columns == 0 ? 0 : t.size() / columns,
+          .columns = columns,
+          .reference = std::move(reference),
+          .allowed = is_integer ? 0 : roundings * rounding(type),
+          .is_integer = is_integer};
 }
 
 template <class Space>

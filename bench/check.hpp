@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,16 +50,20 @@ void spoil(Output const& output, std::size_t bytes) {
 }
 
 inline std::vector<double> row_of(Output const& output, Snapshot const& bytes, std::ptrdiff_t row) {
-  return with_element(output.type, [&]<class Element>(std::type_identity<Element>) {
+  auto const values_of = [&]<class Element>(std::type_identity<Element>) {
     std::vector<double> values(std::size_t(output.columns));
     auto const* from = bytes.data() + std::size_t(row) * values.size() * sizeof(Element);
     for (std::size_t i = 0; i < values.size(); ++i) {
       Element element;
       std::memcpy(&element, from + i * sizeof(Element), sizeof(Element));
-      values[i] = double(kfuse::to_real(element));
+      if constexpr (std::is_same_v<Element, int>)
+        values[i] = element;
+      else
+        values[i] = double(kfuse::to_real(element));
     }
     return values;
-  });
+  };
+  return output.is_integer ? values_of(std::type_identity<int>()) : with_element(output.type, values_of);
 }
 
 struct Deviation {
