@@ -4,7 +4,7 @@
 //
 // The chain load | rope | store_qkv. Each value is rounded once, when it is stored. Positions are read when the kernel
 // runs, so that a recorded launch serves a growing sequence. A position outside the cache stores nothing there; one
-// outside the table makes what is rotated NaN.
+// outside the table makes what is rotated NaN. Either raises options.status (DataFault::position), if one is given.
 #ifndef KFUSE_FUSED_ROPE_QKV_HPP
 #define KFUSE_FUSED_ROPE_QKV_HPP
 
@@ -19,6 +19,7 @@ namespace kfuse {
 struct RopeQkvOptions {
   int rotary_dim = 0;  // the first so many columns of each head are rotated; 0: all
   RopePairs pairs = RopePairs::half;
+  DataStatus status = {};
 };
 
 namespace impl {
@@ -50,8 +51,8 @@ auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q
   });
 
   int const tokens = batch > 0 ? in.extent(0) / batch : 0;
-  return load(in) | rope(angles, at, {head_dim, options.rotary_dim, rotated, options.pairs}) |
-         store_qkv(queries, keys, values, at, tokens);
+  return load(in) | rope(angles, at, {head_dim, options.rotary_dim, rotated, options.pairs, options.status}) |
+         store_qkv(queries, keys, values, at, tokens, options.status);
 }
 
 }  // namespace impl
@@ -62,6 +63,7 @@ auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q
 template <class Space, TensorLike X, TensorLike T, TensorLike P, TensorLike Q, TensorLike C>
 void rope_qkv(Space const& space, X const& qkv, T const& table, P const& positions, Q const& q, C const& k_cache,
               C const& v_cache, RopeQkvOptions const& options = {}) {
+  options.status.template check<Space>("kfuse::rope_qkv");
   fuse(space, "kfuse::rope_qkv", impl::rope_qkv_chain<Space>(qkv, table, positions, q, k_cache, v_cache, options));
 }
 

@@ -9,6 +9,7 @@
 #ifndef KFUSE_FUSED_STAGE_HEADS_HPP
 #define KFUSE_FUSED_STAGE_HEADS_HPP
 
+#include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <numeric>
@@ -42,7 +43,7 @@ struct LoadHeads {
 };
 
 // Columns [first, first + heads * head_dim) of the row; head h of token t goes to (batch, h, position, .), where the
-// position is t, or positions(row) if given. A position outside the memory stores nothing.
+// position is t, or positions(row) if given. A position outside the memory stores nothing, and raises the status.
 template <class Element, class Memory = void>
 struct StoreHeads {
   using stage = ElementStage;
@@ -52,6 +53,7 @@ struct StoreHeads {
   Tensor<Element, 4> to;           // [batch, heads, capacity, head_dim]
   Tensor<int const, 1> positions;  // [rows]; no data: by token
   int first, tokens;               // rows are [batch, tokens]
+  DataStatus status;
 
   int granularity() const { return std::gcd(to.extent(3), first); }
   std::ptrdiff_t rows() const { return std::ptrdiff_t(to.extent(0)) * tokens; }
@@ -79,7 +81,7 @@ struct StoreHeads {
     int const c = at.column - first, head_dim = to.extent(3);
     if (c < 0 || c >= to.extent(1) * head_dim) return;
     int const position = positions.data == nullptr ? int(at.row % tokens) : positions(at.row);
-    if (position < 0 || position >= to.extent(2)) return;
+    if (position < 0 || position >= to.extent(2)) return status.raise(DataFault::position);
     write(to.at(int(at.row / tokens), c / head_dim, position, c % head_dim), x);
   }
 };
@@ -116,14 +118,14 @@ auto load_heads(T const& x) {
 template <TensorLike T>
 auto store_heads(T const& y, int first = 0) {
   auto const to = impl::tensor<4>(y, "store_heads");
-  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, {}, first, to.extent(2)};
+  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, {}, first, to.extent(2), {}};
 }
 // cache: [batch, heads, capacity, head_dim]; positions: int, [batch * tokens].
 template <TensorLike T, TensorLike P>
-auto store_heads(T const& cache, P const& positions, int first, int tokens) {
+auto store_heads(T const& cache, P const& positions, int first, int tokens, DataStatus status = {}) {
   return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{impl::tensor<4>(cache, "store_heads: cache"),
                                                                 impl::tensor<1>(positions, "store_heads: positions"),
-                                                                first, tokens};
+                                                                first, tokens, status};
 }
 
 // y: [rows, n] gets the columns [first, first + n).
@@ -134,11 +136,11 @@ auto store_columns(T const& y, int first) {
 
 // q: [rows, heads * head_dim]; k_cache, v_cache: [batch, kv_heads, capacity, head_dim].
 template <TensorLike Q, TensorLike C, TensorLike P>
-auto store_qkv(Q const& q, C const& k_cache, C const& v_cache, P const& positions, int tokens) {
+auto store_qkv(Q const& q, C const& k_cache, C const& v_cache, P const& positions, int tokens, DataStatus status = {}) {
   int const queries = impl::tensor<2>(q, "store_qkv: q").extent(1);
   auto const k = impl::tensor<4>(k_cache, "store_qkv: k_cache");
-  return store_columns(q, 0) | store_heads(k_cache, positions, queries, tokens) |
-         store_heads(v_cache, positions, queries + k.extent(1) * k.extent(3), tokens);
+  return store_columns(q, 0) | store_heads(k_cache, positions, queries, tokens, status) |
+         store_heads(v_cache, positions, queries + k.extent(1) * k.extent(3), tokens, status);
 }
 
 }  // namespace kfuse

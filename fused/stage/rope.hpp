@@ -4,10 +4,12 @@
 //   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
 // The pairs are the columns (i, i + rotary / 2), as Hugging Face has them, or (2 i, 2 i + 1). The other columns stay.
 //
-// Sines and cosines come from a table, made once in double: at position 100000 a float angle is off by 1e-2.
+// Sines and cosines come from a table (rope_table.hpp), made once in double. A position outside of it makes NaN of what
+// is rotated.
 #ifndef KFUSE_FUSED_STAGE_ROPE_HPP
 #define KFUSE_FUSED_STAGE_ROPE_HPP
 
+#include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <limits>
@@ -22,7 +24,26 @@ struct RopeOptions {
   int rotary_dim = 0;  // 0: all of head_dim
   int columns = 0;     // only heads in the first so many columns are rotated; 0: all
   RopePairs pairs = RopePairs::half;
+  DataStatus status = {};  // raised at positions outside the table
 };
+
+namespace impl {
+
+// What is read of a table and of positions.
+template <class TableElement>
+std::array<Span, 2> rope_spans(Tensor<TableElement const, 2> const& table, Tensor<int const, 1> const& positions) {
+  Span t = span_of(table), p = span_of(positions);
+  t.moved = std::min<std::ptrdiff_t>(positions.extent(0), table.extent(0)) * t.row_bytes;
+  p.element_bytes = 0;
+  return {t, p};
+}
+
+inline void check_rotary(std::string_view where, int rotary, int head_dim) {
+  check(rotary > 0 && rotary % 2 == 0 && rotary <= head_dim, where,
+        "rope: rotary_dim must be even, positive and at most head_dim");
+}
+
+}  // namespace impl
 
 template <class TableElement, class Memory = void>
 struct Rope {
@@ -35,19 +56,14 @@ struct Rope {
   Tensor<int const, 1> positions;       // [rows]
   int head_dim, rotary, rotated_columns;
   bool interleaved;
+  DataStatus status;
 
-  auto reads() const {
-    Span t = span_of(table), p = span_of(positions);
-    t.moved = std::min<std::ptrdiff_t>(positions.extent(0), table.extent(0)) * t.row_bytes;
-    p.element_bytes = 0;
-    return std::array{t, p};
-  }
+  auto reads() const { return impl::rope_spans(table, positions); }
   int granularity() const { return std::gcd(head_dim, std::gcd(rotated_columns, interleaved ? rotary : rotary / 2)); }
   void check(std::string_view where, Shape shape) const {
     impl::check(head_dim > 0 && shape.columns % head_dim == 0 && rotated_columns % head_dim == 0, where,
                 "rope: columns must be whole heads of head_dim columns");
-    impl::check(rotary > 0 && rotary % 2 == 0 && rotary <= head_dim, where,
-                "rope: rotary_dim must be even, positive and at most head_dim");
+    impl::check_rotary(where, rotary, head_dim);
     impl::check(table.extent(1) == rotary, where, "rope: the table needs rotary_dim columns, cosines and then sines");
     impl::check(positions.extent(0) == shape.rows, where, "rope: needs one position for each row");
   }
@@ -67,6 +83,7 @@ struct Rope {
     if (at.column >= rotated_columns || c >= rotary) return;
     int const position = positions(at.row);
     if (position < 0 || position >= table.extent(0)) {  // beyond the table: not a number, and nothing is read
+      status.raise(DataFault::position);
       for (auto& v : x) v = Kokkos::Experimental::quiet_NaN_v<Real>;
     } else if (interleaved) {
       X const old = x;
@@ -86,7 +103,7 @@ struct Rope {
   }
 };
 
-// table: [positions, rotary_dim], as rope_table() of models/ makes it; positions: int, [rows].
+// table: [positions, rotary_dim], as rope_table.hpp makes it; positions: int, [rows].
 // The chain must not run in place: a value's partner would be overwritten before it is read.
 template <TensorLike T, TensorLike P>
 auto rope(T const& table, P const& positions, RopeOptions const& options) {
@@ -100,7 +117,8 @@ auto rope(T const& table, P const& positions, RopeOptions const& options) {
       options.columns > 0 || options.head_dim <= 0
           ? options.columns
           : std::numeric_limits<int>::max() / options.head_dim * options.head_dim,
-      options.pairs == RopePairs::interleaved};
+      options.pairs == RopePairs::interleaved,
+      options.status};
 }
 
 }  // namespace kfuse
