@@ -9,6 +9,8 @@ import json
 import os
 import sys
 
+OURS = ["eager", "fused", "replay"]
+
 
 def microseconds(run):
     return f"{run['median_seconds'] * 1e6:.1f} us" if run and run["median_seconds"] else ""
@@ -34,22 +36,70 @@ def of_copy(runs):
     return f"{fraction:.3f}" if fraction else ""
 
 
+def shape_text(shape):
+    """"16384 x 4096" where rows and columns are all there is, and names otherwise."""
+    if list(shape) == ["rows", "columns"]:
+        return f"{shape['rows']} x {shape['columns']}"
+    return ", ".join(f"{name} {value}" for name, value in shape.items())
+
+
+def judged(modes):
+    """Of the runs of one operator the one that its bar is about, or the fused one."""
+    with_bar = [run for run in modes.values() if run.get("bar")]
+    return with_bar[0] if with_bar else modes.get("fused") or modes.get("replay")
+
+
+def fraction_text(run):
+    of_read, of_copy = run.get("fraction_of_read"), run.get("fraction_of_copy")
+    return f"{of_read:.3f} of a read" if of_read else f"{of_copy:.3f}" if of_copy else ""
+
+
+def bar_text(run):
+    if not run.get("bar"):
+        return ""
+    return f"{run['bar'] * 1e6:.2f} us" if run["bar_of"] == "seconds" else f"{run['bar']:.3f}"
+
+
+def operator_line(modes):
+    run = judged(modes)
+    peers = [other for mode, other in modes.items() if mode not in OURS and other["median_seconds"]]
+    best = min(peers, key=lambda other: other["median_seconds"], default=None)
+    return [run["work"].removeprefix("op/"), shape_text(run["shape"]), run["element"], microseconds(run) or "failed",
+            fraction_text(run), bar_text(run), run.get("verdict") or "",
+            f"{microseconds(best)} ({best['mode']})" if best else "", ratio(run, best) if run["median_seconds"] else ""]
+
+
+def operator_table(works):
+    """works: for each piece of work its runs by mode."""
+    lines = [operator_line(modes) for modes in works if judged(modes)]
+    heads = ["operator", "shape", "element", "kfuse", "of copy", "bar", "verdict", "best peer", "kfuse / peer"]
+    if not any(line[-1] for line in lines):
+        heads, lines = heads[:-2], [line[:-2] for line in lines]
+    head, *rest = ["| " + " | ".join(cells) + " |" for cells in (heads, *lines)]
+    return "\n".join([head, "|" + "---|" * len(heads), *rest])
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else "bench/results"
-    alone, beside = {}, {}
+    alone, beside, operators = {}, {}, {}
     for name in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with open(name) as file:
             content = json.load(file)
-        where = f"{content['device']['name']}, {content['date'][:10]}"
         has_peers = "torch" in content
-        group = (beside if has_peers else alone).setdefault(where + (f", PyTorch {content['torch']}" if has_peers else ""), {})
+        where = f"{content['device']['name']}, {content['date'][:10]}"
+        where += f", PyTorch {content['torch']}" if has_peers else ""
         for run in content["runs"]:
-            group.setdefault(f"{run['work']}, {run['element']}", {})[run["mode"]] = run
-    modes = ["eager", "fused", "replay"]
+            if run["work"].startswith("op/"):
+                group, key = operators, (run["work"], json.dumps(run["shape"]), run["element"])
+            else:
+                group, key = beside if has_peers else alone, f"{run['work']}, {run['element']}"
+            group.setdefault(where, {}).setdefault(key, {})[run["mode"]] = run
+    for where, works in operators.items():
+        print(f"\n{where}:\n\n" + operator_table(works.values()))
     for where, works in alone.items():
-        print(f"\n{where}:\n\n" + table(works.items(), modes, ("fused, of copy", of_copy)))
+        print(f"\n{where}:\n\n" + table(works.items(), OURS, ("fused, of copy", of_copy)))
     for where, works in beside.items():
-        print(f"\n{where}, in one call:\n\n" + table(works.items(), modes + ["torch eager", "torch graph"], (
+        print(f"\n{where}, in one call:\n\n" + table(works.items(), OURS + ["torch eager", "torch graph"], (
             "replay / torch graph", lambda runs: ratio(runs.get("replay"), runs.get("torch graph")))))
 
 
