@@ -15,9 +15,10 @@
 namespace kfuse {
 
 struct EmbeddingOptions {
-  double scale = 1;         // of the first table: sqrt(columns) in the first transformers, and in Gemma
-  double dropout = 0;       // the probability to drop a value of the sum
-  RandomState random = {};  // which are dropped
+  // Of the first table: sqrt(columns) in Vaswani et al. 2017, and in Gemma, which rounds that to the element type.
+  double scale = 1;
+  double dropout = 0;                         // the probability to drop a value of the sum
+  RandomState random = {};                    // which are dropped
   RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
   DataStatus status = {};
 };

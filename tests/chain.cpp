@@ -272,7 +272,10 @@ TEST_CASE("each View that a stage holds must be in memory that the space reaches
   auto const table = view_of_nans<float>(4, 4);
   auto const places = view_of<int>({0, 1, 2, 3}, 4);
   using Both = Memories<Near, Near>;
-  static_assert(std::is_same_v<decltype(kfuse::gather(table, places))::memory_space, Both>);
+  static_assert(std::is_same_v<decltype(kfuse::gather(table, places))::memory_space, Memories<Near, Near, void>>);
+  Kokkos::View<int, Kokkos::SharedHostPinnedSpace> const status("status");
+  static_assert(std::is_same_v<decltype(kfuse::gather(table, places, status))::memory_space,
+                               Memories<Near, Near, Kokkos::SharedHostPinnedSpace>>);
   static_assert(std::is_same_v<decltype(kfuse::rope(table, places, {}))::memory_space, Both>);
 }
 

@@ -177,6 +177,10 @@ TEST_CASE("an index outside the table stands for zeros, whatever the table holds
   outside(view_of<int>({-1, 1, 2, 2147483647, -2147483648.0}, 5));
   outside(view_of<std::int64_t>({-1, 1, 4294967296.0, 0x1p62, -0x1p63}, 5));            // cut to int, two are inside
   embedding(Space(), table.const_view(), view_of<int>({-1, 1, 2, 3, 4}, 5), y.view());  // nobody asks
+  CHECK(found() == DataFault::none);
+  kfuse::fuse(Space(), "test",
+              kfuse::gather(table.const_view(), view_of<int>({0, 1, 1, 0, 2}, 5), status) | kfuse::store(y.view()));
+  CHECK(found() == DataFault::index);
 }
 
 TEST_CASE("indices of 64 bits give the bits of those of 32") {

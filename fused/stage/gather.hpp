@@ -61,21 +61,21 @@ struct Gather {
 };
 
 namespace impl {
-template <Gathered gathered, TensorLike T, TensorLike I>
-auto gather_stage(T const& table, I const& indices, DataStatus const& status) {
-  return Gather<gathered, ElementOf<T>, ElementOf<I>, MemoriesOf<T, I>>{tensor<2>(table, "gather: table"),
-                                                                        tensor<1>(indices, "gather: indices"), status};
+template <Gathered gathered, TensorLike T, TensorLike I, class Status>
+auto gather_stage(T const& table, I const& indices, Status const& status) {
+  return Gather<gathered, ElementOf<T>, ElementOf<I>, MemoriesOf<T, I, Status>>{
+      tensor<2>(table, "gather: table"), tensor<1>(indices, "gather: indices"), status};
 }
 }  // namespace impl
 
-// table: [entries, columns]; indices: int or std::int64_t, [rows]; status: whose kernels can reach it.
-template <TensorLike T, TensorLike I>
-auto gather(T const& table, I const& indices, DataStatus const& status = {}) {
+// table: [entries, columns]; indices: int or std::int64_t, [rows]; status: a View<int> of rank 0, or a DataStatus.
+template <TensorLike T, TensorLike I, std::convertible_to<DataStatus> Status = DataStatus>
+auto gather(T const& table, I const& indices, Status const& status = {}) {
   return impl::gather_stage<Gathered::replaces>(table, indices, status);
 }
 // The same, added to the values: the second of several embeddings.
-template <TensorLike T, TensorLike I>
-auto add_gathered(T const& table, I const& indices, DataStatus const& status = {}) {
+template <TensorLike T, TensorLike I, std::convertible_to<DataStatus> Status = DataStatus>
+auto add_gathered(T const& table, I const& indices, Status const& status = {}) {
   return impl::gather_stage<Gathered::adds>(table, indices, status);
 }
 
