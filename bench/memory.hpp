@@ -41,8 +41,11 @@ struct FillKernel {
 
   KOKKOS_FUNCTION void operator()(std::ptrdiff_t i) const {
     auto const words = kfuse::random_quad({seed, 0}, i / 4, 0);
-    double const unit = (words.word[i % 4] + 0.5) * 0x1p-32;
-    data[i] = kfuse::from_real<Element>(kfuse::Real<Element>(low + (high - low) * unit));
+    double const value = low + (high - low) * ((words.word[i % 4] + 0.5) * 0x1p-32);
+    if constexpr (std::integral<Element>)
+      data[i] = Element(value);
+    else
+      data[i] = kfuse::from_real<Element>(kfuse::Real<Element>(value));
   }
 };
 
@@ -60,7 +63,8 @@ auto empty(Memory<Space>& memory, Extent... extent) {
   return take<Element>(memory.block, extent...);
 }
 
-// A contiguous tensor of values spread evenly over [low, high), the same in every run and on every device.
+// A contiguous tensor of values spread evenly over [low, high), the same in every run and on every device. Integers are
+// cut off.
 template <class Element, class Space, std::integral... Extent>
 auto random(Memory<Space>& memory, double low, double high, Extent... extent) {
   auto const t = empty<Element>(memory, extent...);

@@ -13,45 +13,33 @@
 #include <string>
 #include <vector>
 
+#include "activations.hpp"
 #include "support.hpp"
 
 namespace {
 
+using kfuse::Activation;
 using kfuse::bf16;
 using kfuse::fp16;
 using namespace kfuse::test;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// The definitions, and their limits at -infinity.
-long double sigmoid(long double x) {
-  return 1 / (1 + std::exp(-x));
-}
-long double times_sigmoid(long double x, long double y) {
-  return x == -infinity ? 0 : x * sigmoid(y);
-}
-long double gelu(long double x) {
-  return x == -infinity ? 0 : x / 2 * std::erfc(-x / std::sqrt(2.0L));
-}
-long double gelu_tanh(long double x) {
-  long double const inner = std::sqrt(2 / std::acos(-1.0L)) * (x + 0.044715L * x * x * x);
-  return times_sigmoid(x, 2 * inner);  // 1 + tanh(z) = 2 sigmoid(2 z)
-}
-
 // Calls f(name, stage, definition) for each activation.
 template <class F>
 void for_each_activation(F const& f) {
-  f("relu", kfuse::relu(), [](long double x) { return x < 0 ? 0 : x; });
-  f("gelu", kfuse::gelu(), gelu);
-  f("gelu_tanh", kfuse::gelu_tanh(), gelu_tanh);
-  f("gelu_quick", kfuse::gelu_quick(), [](long double x) { return times_sigmoid(x, 1.702L * x); });
-  f("silu", kfuse::silu(), [](long double x) { return times_sigmoid(x, x); });
-  f("sigmoid", kfuse::sigmoid(), sigmoid);
-  f("tanh", kfuse::tanh(), [](long double x) { return std::tanh(x); });
-  f("softcap", kfuse::softcap(30), [](long double x) { return 30 * std::tanh(x / 30); });
-  f("clamp", kfuse::clamp(-1.5, 0.75), [](long double x) {
-    return std::isnan(x) ? x : x < -1.5L ? -1.5L : x > 0.75L ? 0.75L : x;
-  });
+  auto const with = [&](char const* name, auto const& stage, Activation activation) {
+    f(name, stage, [=](double x) { return activated(activation, x); });
+  };
+  with("relu", kfuse::relu(), Activation::relu);
+  with("gelu", kfuse::gelu(), Activation::gelu);
+  with("gelu_tanh", kfuse::gelu_tanh(), Activation::gelu_tanh);
+  with("gelu_quick", kfuse::gelu_quick(), Activation::gelu_quick);
+  with("silu", kfuse::silu(), Activation::silu);
+  with("sigmoid", kfuse::sigmoid(), Activation::sigmoid);
+  with("tanh", kfuse::tanh(), Activation::tanh);
+  f("softcap", kfuse::softcap(30), [](double x) { return 30 * std::tanh(x / 30); });
+  f("clamp", kfuse::clamp(-1.5, 0.75), [](double x) { return std::isnan(x) ? x : std::min(std::max(x, -1.5), 0.75); });
 }
 
 template <class Element, class Stage>
@@ -79,7 +67,7 @@ TEST_CASE_TEMPLATE("activations of every 16-bit value are within one unit in the
     auto const y = results<Element>(stage, x);
     double worst = 0, at = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      double const expected = rounded<Element>(double(definition(x[i])));
+      double const expected = rounded<Element>(definition(x[i]));
       double const units = y[i] == expected ? 0 : std::abs(y[i] - expected) / ulp<Element>(expected);
       if (!(units <= worst)) worst = units, at = x[i];
     }
@@ -95,7 +83,7 @@ TEST_CASE_TEMPLATE("activations in fp32 and fp64 agree with their definitions", 
     auto const x = random_values<Element>(20000, 7, -range, range);
     for_each_activation([&](char const* name, auto const& stage, auto const& definition) {
       std::vector<double> expected(x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) expected[i] = double(definition(x[i]));
+      for (std::size_t i = 0; i < x.size(); ++i) expected[i] = definition(x[i]);
       CAPTURE(std::string(name));
       CAPTURE(range);
       CHECK(deviation(results<Element>(stage, x), expected, std::min(range, 1.0)) <= bound);
@@ -114,7 +102,7 @@ TEST_CASE_TEMPLATE("activations are finite for all that is finite, limits for in
     auto const y = results<Element>(stage, x);
     CAPTURE(std::string(name));
     for (std::size_t i = 0; i + 1 < x.size(); ++i) {
-      double const expected = rounded<Element>(double(definition(x[i])));
+      double const expected = rounded<Element>(definition(x[i]));
       CAPTURE(x[i]);
       CHECK((y[i] == expected || std::abs(y[i] - expected) <= 4 * ulp<Element>(expected)));
     }

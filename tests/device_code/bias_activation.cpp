@@ -6,5 +6,6 @@
 void device_code(AllArguments const& arguments) {
   for_each_element(arguments, [](auto const& a) {
     kfuse::bias_activation(a.space, a.matrix, a.vector, a.matrix, kfuse::Activation::gelu);
+    kfuse::bias_activation(a.space, a.matrix, a.vector, a.visible, a.matrix, kfuse::Activation::gelu);
   });
 }
