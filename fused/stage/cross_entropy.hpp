@@ -155,17 +155,16 @@ struct CrossEntropy {
   KOKKOS_FUNCTION void apply(X& x, Place at, Result<typename X::Real> const& r) const {
     using Real = typename X::Real;
     X const logits = x;
+    bool const counts = r.label >= 0;  // if not, the gradient is 0 whatever the logits are
 #pragma unroll
-    for (auto& v : x) v = r.label < 0 ? Real(0) : exponential(v, r.high) * r.probability;
-    if (r.label < 0) return;
-    if (holds<X::width>(at, r.label))
-      for (int i = 0; i < X::width; ++i)
-        if (at.column + i == r.label) x[i] -= r.at_label;
+    for (auto& v : x) v = exponential(v, r.high) * r.probability;
+    if (holds<X::width>(at, r.label) || !counts)
+      for (int i = 0; i < X::width; ++i) x[i] = !counts ? Real(0) : at.column + i == r.label ? x[i] - r.at_label : x[i];
     if constexpr (smoothing == Smoothing::yes) {
       X const w = weights_at<X>(at);
       for (int i = 0; i < X::width; ++i) {
         Real const y = cap == 0 ? Real(0) : logits[i] * Real(1 / cap);
-        x[i] = (x[i] - w[i] * r.at_class) * (1 - y * y);
+        x[i] = counts ? (x[i] - w[i] * r.at_class) * (1 - y * y) : Real(0);
       }
     }
   }
@@ -173,7 +172,7 @@ struct CrossEntropy {
  private:
   template <int width>
   KOKKOS_FUNCTION static bool holds(Place at, int label) {
-    return label >= at.column && label < at.column + width;
+    return unsigned(label - at.column) < unsigned(width);
   }
   template <class X>
   KOKKOS_FUNCTION X weights_at(Place at) const {

@@ -6,37 +6,43 @@
 #include <kfuse/core/chain.hpp>
 
 #include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
 namespace kfuse::impl {
 
-// The classes of rows. Which of the two integer types they have is known at run time, so that kernels are compiled
-// once.
+// The classes of rows, int or std::int64_t: known at run time, so that kernels are compiled once. They are read as
+// words of four bytes and without branches, which is what lets compilers look up a row's label before they loop over
+// the row.
 struct Labels {
   static constexpr int ignored = -1, outside = -2;
+  using Word [[gnu::may_alias]] = std::int32_t;
+  static_assert(std::endian::native == std::endian::little);
 
-  void const* data;
-  int rows, label_bytes, classes;
+  Word const* words;
+  int rows, words_each, classes;
   std::int64_t ignore_index;
 
   // In [0, classes), or one of the above. What is to be ignored is compared before anything else.
   KOKKOS_FUNCTION int operator()(std::ptrdiff_t row) const {
-    std::int64_t const label =
-        label_bytes == 8 ? static_cast<std::int64_t const*>(data)[row] : static_cast<int const*>(data)[row];
-    return label == ignore_index ? ignored : label < 0 || label >= classes ? outside : int(label);
+    Word const* const own = words + row * words_each;
+    std::int64_t const low = own[0], high = own[words_each - 1];
+    std::int64_t const label = words_each == 1 ? low : high << 32 | (low & 0xffffffff);
+    bool const exists = (label >= 0) & (label < classes);
+    return label == ignore_index ? ignored : exists ? int(label) : outside;
   }
   Span span() const {
-    return {data, 1, std::ptrdiff_t(rows) * label_bytes, 0, 0, -1};  // not read in packs
+    return {words, 1, std::ptrdiff_t(rows) * words_each * int(sizeof(Word)), 0, 0, -1};  // not read in packs
   }
 };
 
-// Makes labels of a tensor of int or std::int64_t.
 template <std::signed_integral Label>
 Labels make_labels(Tensor<Label const, 1> const& labels, int classes, std::int64_t ignore_index) {
   static_assert(sizeof(Label) == 4 || sizeof(Label) == 8, "kfuse: labels are int or std::int64_t");
-  return {labels.data, labels.extent(0), int(sizeof(Label)), classes, ignore_index};
+  return {reinterpret_cast<Labels::Word const*>(labels.data), labels.extent(0), int(sizeof(Label) / 4), classes,
+          ignore_index};
 }
 
 // The weights of the labels that count, as one row.

@@ -28,11 +28,12 @@ KOKKOS_FUNCTION Real exponential(Real v, Real high) {
 
 template <class Real, class X>
 KOKKOS_FUNCTION void add_exponentials(ExponentialSum<Real>& s, X const& x) {
-  Real high = s.high, sum = 0;
+  Real high = s.high;
 #pragma unroll
   for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which the sum does not
+  Real sum = exponential(x[0], high);
 #pragma unroll
-  for (auto v : x) sum += exponential(v, high);
+  for (int i = 1; i < X::width; ++i) sum += exponential(x[i], high);
   s.sum = s.sum * exponential(s.high, high) + sum;
   s.high = high;
 }
