@@ -2,11 +2,15 @@
 // Row operators that reduce nothing, and operators with shapes of their own, on lane groups of 32 and of 64.
 #include "operator_lanes.hpp"
 
+#include <kfuse/fused/add_multiply_relu.hpp>
 #include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/bias_activation_dropout_residual.hpp>
+#include <kfuse/fused/dropout.hpp>
 #include <kfuse/fused/embedding.hpp>
 #include <kfuse/fused/geglu.hpp>
 #include <kfuse/fused/linear.hpp>
 #include <kfuse/fused/matmul.hpp>
+#include <kfuse/fused/reglu.hpp>
 #include <kfuse/fused/rope_qkv.hpp>
 #include <kfuse/fused/swiglu.hpp>
 
@@ -27,12 +31,35 @@ TEST_CASE_TEMPLATE("row operators that reduce nothing are right on lanes", On, O
                    On<64, double>) {
   using namespace kfuse;
   std::vector<int> const widths{1, 33, 64, 1000, 8200};
-  auto const is_right = [&](char const* name, auto const& run) { check<On>(name, widths, run); };
+  auto const is_right = [&](char const* name, auto const& run, KnowsRow knows_row = KnowsRow::no) {
+    check<On>(name, widths, run, knows_row);
+  };
   is_right("bias_activation",
            [](auto& a) { bias_activation(a.space, a.in('x'), a.weight('b'), a.out('y'), Activation::gelu_tanh); });
+  is_right("bias_activation with a mask", [](auto& a) {
+    bias_activation(a.space, a.in('x'), a.weight('b'), a.mask('m'), a.out('y'), Activation::gelu);
+  });
+  is_right(
+      "bias_activation_dropout_residual",
+      [](auto& a) {
+        bias_activation_dropout_residual(a.space, a.in('x'), a.weight('b'), a.in('r'), a.out('y'),
+                                         {.activation = Activation::gelu_quick, .dropout = 0.3, .random = {5, 1}});
+      },
+      KnowsRow::yes);
+  is_right("add_multiply_relu",
+           [](auto& a) { add_multiply_relu(a.space, a.in('x'), a.in('a'), a.in('f'), a.out('y')); });
+  is_right(
+      "dropout",
+      [](auto& a) {
+        dropout(a.space, a.in('x'), a.out('y'), {.p = 0.3, .random = {5, 1}});
+      },
+      KnowsRow::yes);
   is_right("swiglu", [](auto& a) { swiglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
   is_right("swiglu of two", [](auto& a) { swiglu(a.space, a.in('g'), a.in('u'), a.out('y')); });
+  is_right("swiglu, interleaved",
+           [](auto& a) { swiglu(a.space, a.in('x', 2 * a.columns), a.out('y'), {.layout = GateLayout::interleaved}); });
   is_right("geglu", [](auto& a) { geglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
+  is_right("reglu", [](auto& a) { reglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
   is_right("embedding", [](auto& a) {
     embedding(a.space, a.table('t', 50, a.columns), a.indices('i', 50), a.table('u', 9, a.columns), a.indices('j', 9),
               a.out('y'));
