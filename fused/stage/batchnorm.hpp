@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalisation with statistics that are known, as at inference:
+//   y = max((x - mean(c)) / sqrt(variance(c) + epsilon) * weight(c) + bias(c), low)
+// of channel c, which is the column (channels last), or what the row gives (one row for each image and channel). `low`
+// is 0 for a ReLU and -infinity without. NaN stays NaN.
+#ifndef KFUSE_FUSED_STAGE_BATCHNORM_HPP
+#define KFUSE_FUSED_STAGE_BATCHNORM_HPP
+
+#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/batch.hpp>
+
+#include <cmath>
+#include <limits>
+
+namespace kfuse {
+
+struct BatchNormOptions {
+  double epsilon = 1e-5;
+  Activation activation = Activation::none;  // or relu
+};
+
+namespace impl {
+
+// What a batch normalisation knows of its channels, in PyTorch's order.
+template <class Element>
+struct BatchNormChannels {
+  Tensor<Element const, 1> mean, variance, weight, bias;  // [channels]
+  double epsilon = 0;
+
+  auto reads() const { return std::array{span_of(mean), span_of(variance), span_of(weight), span_of(bias)}; }
+  void check(std::string_view where, int channels) const {
+    auto const fits = [&](Tensor<Element const, 1> const& t, char const* name) {
+      impl::check(t.extent(0) == channels, where, [&] {
+        return std::string(name) + ": has " + std::to_string(t.extent(0)) + " entries for " + std::to_string(channels) +
+               " channels; give it one for each channel";
+      });
+    };
+    fits(mean, "running_mean");
+    fits(variance, "running_var");
+    fits(weight, "weight");
+    fits(bias, "bias");
+    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, "epsilon must be finite and not negative");
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Real inverse_deviation(Real variance_here) const {
+    return backend::reciprocal_sqrt(variance_here + Real(epsilon));
+  }
+};
+
+// One value. The mean is subtracted first: folded into the bias, a large one would cancel there.
+template <class Real>
+KOKKOS_FUNCTION Real batchnormed(Real x, Real mean, Real factor, Real bias, Real low) {
+  Real const y = (x - mean) * factor + bias;
+  return y < low ? low : y;
+}
+
+inline float batchnorm_low(Activation activation) {
+  return activation == Activation::relu ? 0 : -std::numeric_limits<float>::infinity();
+}
+
+}  // namespace impl
+
+// Of rows whose columns are channels.
+template <class Element>
+struct BatchNormColumns {
+  using stage = ElementStage;
+  using element = Element;
+  static constexpr int flops = 5;
+  static constexpr int extra_registers = 16;
+
+  impl::BatchNormChannels<Element> channels;
+  float low;
+
+  // The channels of some columns, for as many rows as follow.
+  template <class X>
+  struct Held {
+    X mean, factor, bias;
+    KOKKOS_FUNCTION void apply(X& x, float low) const {
+      for (int i = 0; i < X::width; ++i)
+        x[i] = impl::batchnormed(x[i], mean[i], factor[i], bias[i], typename X::Real(low));
+    }
+  };
+
+  auto reads() const { return channels.reads(); }
+  void check(std::string_view where, Shape shape) const { channels.check(where, shape.columns); }
+  template <class X>
+  KOKKOS_FUNCTION Held<X> held(int column) const {
+    Held<X> held;
+    read(channels.variance.at(column), held.factor);
+    for (auto& v : held.factor) v = channels.inverse_deviation(v);
+    X weight;
+    read(channels.weight.at(column), weight);
+    for (int i = 0; i < X::width; ++i) held.factor[i] *= weight[i];
+    read(channels.mean.at(column), held.mean);
+    read(channels.bias.at(column), held.bias);
+    return held;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    held<X>(at.column).apply(x, low);
+  }
+};
+
+// Of rows that are images' channels, [images, channels].
+template <class Element>
+struct BatchNormRows {
+  using stage = ElementStage;
+  using element = Element;
+  static constexpr int flops = 3;
+  static constexpr int extra_registers = 8;
+
+  impl::BatchNormChannels<Element> channels;
+  float low;
+  impl::BatchRows rows;
+
+  // Read one by one, whatever their alignment.
+  auto reads() const {
+    auto spans = channels.reads();
+    for (Span& s : spans) s.element_bytes = 0;
+    return spans;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    using Real = typename X::Real;
+    int const c = rows.of(at.row).row;
+    Real const mean = to_real(channels.mean(c)), bias = to_real(channels.bias(c));
+    Real const factor = channels.inverse_deviation(Real(to_real(channels.variance(c)))) * to_real(channels.weight(c));
+    for (auto& v : x) v = impl::batchnormed(v, mean, factor, bias, Real(low));
+  }
+};
+
+}  // namespace kfuse
+
+#endif
