@@ -9,6 +9,7 @@
 #define KFUSE_FUSED_SOFTMAX_HPP
 
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
 #include <kfuse/fused/stage/causal.hpp>
 #include <kfuse/fused/stage/mask.hpp>
 #include <kfuse/fused/stage/softmax.hpp>
@@ -35,7 +36,7 @@ auto with_softmax(Scores const& scores, double factor, Tensor<Element, 2> const&
                   SoftmaxOptions<Sink> const& options, F const& run) {
   check(std::isfinite(options.scale), "kfuse::softmax", "scale must be finite");
   if (options.causal == CausalVariant::none && options.sinks.data == nullptr) {
-    constexpr auto summation = sizeof(Element) >= sizeof(float) ? Summation::compensated : Summation::plain;
+    constexpr auto summation = summation_of<Element>;
     return run(scores | softmax<summation>(factor) | store(out));
   }
   return run(scores | scale(factor) | causal_mask(options.causal, options.queries, out.extent(1)) |
