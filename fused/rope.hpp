@@ -60,6 +60,8 @@ auto with_rope_chain(Q const& q, K const& k, T const& table, P const& positions,
     return "table: " + shape_text(angles) + " is not [positions, rotary_dim] with cosines and then sines of the " +
            std::to_string(rotary) + " columns that are rotated";
   });
+  check(angles.extent(0) > 0 || at.empty(), where,
+        "table: has no positions; make it for as many as the tokens stand at");
   int const pairs = copies_tails ? (head_dim + 1) / 2 : rotary / 2;
   check((std::ptrdiff_t(queries.extent(1)) + keys.extent(1)) * pairs <= std::numeric_limits<int>::max(), where,
         "a token's heads have more than 2^31 pairs; call rope for some of the heads at a time");

@@ -11,6 +11,7 @@
 #include <kfuse/fused/linear.hpp>
 #include <kfuse/fused/matmul.hpp>
 #include <kfuse/fused/reglu.hpp>
+#include <kfuse/fused/rope.hpp>
 #include <kfuse/fused/rope_qkv.hpp>
 #include <kfuse/fused/swiglu.hpp>
 
@@ -80,6 +81,17 @@ TEST_CASE_TEMPLATE("operators with shapes of their own are right on lanes", On, 
     rope_qkv(a.space, a.in('x', 8 * dim), a.table('t', 5, dim), a.indices('p', 5), a.out('q', 4 * dim),
              cache(a, 'k', 2, dim), cache(a, 'v', 2, dim));
   });
+  for (auto const pairs : {RopePairs::half, RopePairs::interleaved})
+    check<On>("rope", {4, 20, 32}, [pairs](auto& a) {
+      auto const heads = [&](auto const& t, int n) {
+        return Tensor<typename std::remove_cvref_t<decltype(t)>::value_type, 3>{
+            t.data, {t.extent(0), n, 2 * a.columns}, {t.stride(0), 2 * a.columns, 1}};
+      };
+      int const dim = 2 * a.columns;
+      rope(a.space, heads(a.in('x', 4 * dim), 4), heads(a.in('z', 2 * dim), 2), a.table('t', 5, dim - 2),
+           a.indices('p', 5), heads(a.out('q', 4 * dim), 4), heads(a.out('k', 2 * dim), 2),
+           {.rotary_dim = dim - 2, .pairs = pairs});
+    });
   check<On>("matmul", {1, 33, 130}, [](auto& a) {
     Blas<std::remove_const_t<decltype(a.space)>> blas(a.space);
     matmul(a.space, blas, as_batch(a.in('a', 70)), as_batch(a.table('b', 70, a.columns)), as_batch(a.out('c')));

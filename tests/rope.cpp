@@ -301,6 +301,7 @@ TEST_CASE("rope refuses what does not fit, and writes nothing") {
     refused("rotary_dim must be even, positive and at most head_dim",
             [&] { rope(Space(), q, k, table, at, {.rotary_dim = rotary}); });
   refused("table: [4, 8] is not", [&] { rope(Space(), q, k, table, at, {.rotary_dim = 4}); });
+  refused("table: has no positions", [&] { rope(Space(), q, k, view_of<float>({}, 0, 8), at); });
   refused("1 tokens of positions", [&] { rope(Space(), q, k, table, few); });
   refused("k: [2, 1, 16] is not", [&] { rope(Space(), q, view_of<float>(x, 2, 1, 16), table, at); });
   refused("q: the output's shape [2, 1, 8]",

@@ -143,18 +143,23 @@ TEST_CASE("the angle of a far position is exact") {
   CHECK(turned(32, 0, 256) != turned(32, 0, 257));
 }
 
-TEST_CASE("a position outside the cache stores nothing there, and one outside the table rotates to NaN") {
+TEST_CASE(
+    "a position outside the cache stores nothing there, one outside the table rotates to NaN; both are reported") {
   std::vector<double> const row(24, 1);
   auto const x = view_of<float>(row, 1, 24);
   auto const table = view_of<float>(angle_table(8, 8), 8, 8);
-  for (int const position : {-1, 4, 7, 8, 2147483647}) {
+  Kokkos::View<int, Space> const status("status");
+  for (int const position : {-1, 0, 3, 4, 7, 8, 2147483647}) {
     auto const q = view_of_nans<float>(1, 8);
     auto const k = view_of_nans<float>(1, 1, 4, 8), v = view_of_nans<float>(1, 1, 4, 8);
-    rope_qkv(Space(), x, table, view_of<int>({double(position)}, 1), q, k, v);
+    Kokkos::deep_copy(status, 0);
+    rope_qkv(Space(), x, table, view_of<int>({double(position)}, 1), q, k, v, {.status = status});
     CAPTURE(position);
-    for (double const value : download(k)) CHECK(std::isnan(value));
-    for (double const value : download(v)) CHECK(std::isnan(value));
-    for (double const value : download(q)) CHECK(std::isnan(value) == (position < 0 || position >= 8));
+    bool const cached = position >= 0 && position < 4, known = position >= 0 && position < 8;
+    for (auto const& cache : {download(k), download(v)})
+      for (int i = 0; i < 32; ++i) CHECK(std::isnan(cache[i]) == !(cached && i / 8 == position));
+    for (double const value : download(q)) CHECK(std::isnan(value) == !known);
+    CHECK(kfuse::DataFault(int(download(status)[0])) == (cached ? kfuse::DataFault::none : kfuse::DataFault::position));
   }
 }
 

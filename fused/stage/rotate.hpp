@@ -126,23 +126,26 @@ struct RotateHeads {
       read(from + pair, first);
       read(from + pair + half, second);
       turn(first, second, pair, position);
+      write(to + (pair + half), second);  // in this order and by this sum nvcc makes one access of each
       write(to + pair, first);
-      write(to + pair + half, second);
     }
   }
 
+  // x1 and x2 turned; where the position is beyond the table, not a number: then some other row is read.
   template <class X>
   KOKKOS_FUNCTION void turn(X& first, X& second, int pair, int position) const {
-    if (position < 0 || position >= table.extent(0)) {  // beyond the table: not a number, and nothing is read
-      status.raise(DataFault::position);
-      for (int i = 0; i < X::width; ++i) first[i] = second[i] = Kokkos::Experimental::quiet_NaN_v<typename X::Real>;
-      return;
-    }
+    using Real = typename X::Real;
+    bool const known = position >= 0 && position < table.extent(0);
+    TableElement const* const row = table.at(known ? position : 0, pair);
     X cosine, sine;
-    read(table.at(position, pair), cosine);
-    read(table.at(position, rotary / 2 + pair), sine);
+    read(row, cosine);
+    read(row + rotary / 2, sine);
+    if (!known) {
+      status.raise(DataFault::position);
+      for (auto& c : cosine) c = Kokkos::Experimental::quiet_NaN_v<Real>;
+    }
     for (int i = 0; i < X::width; ++i) {
-      auto const x1 = first[i], x2 = second[i];
+      Real const x1 = first[i], x2 = second[i];
       first[i] = x1 * cosine[i] - x2 * sine[i];
       second[i] = x2 * cosine[i] + x1 * sine[i];
     }
