@@ -71,7 +71,10 @@ inline Kokkos::View<std::uint8_t*, Space> uninitialized(std::size_t bytes) {
 // Rows of every matrix lie more than 2^32 bytes apart: of 16-bit values more than 2^31 elements. Little of it is used.
 class Far {
  public:
-  Far() : bytes_(uninitialized(apart + near)) {
+  Far() : bytes_(uninitialized(apart + near)) {}
+  void clear() {
+    used_ = 0;
+    others_ = Guarded();
     for (std::size_t first : {std::size_t(0), apart}) {
       Kokkos::View<std::uint8_t*, Space, Kokkos::MemoryUnmanaged> const row(bytes_.data() + first, near);
       Kokkos::deep_copy(row, std::uint8_t(0xff));

@@ -5,9 +5,12 @@
 #include <kfuse/fused/add_rmsnorm.hpp>
 #include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/cross_entropy.hpp>
+#include <kfuse/fused/dropout.hpp>
 #include <kfuse/fused/embedding.hpp>
 #include <kfuse/fused/geglu.hpp>
 #include <kfuse/fused/layernorm.hpp>
+#include <kfuse/fused/log_softmax.hpp>
 #include <kfuse/fused/reglu.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/softmax.hpp>
@@ -39,6 +42,14 @@ std::vector<RowOperator> row_operators() {
   });
   list("softmax", [](auto& a) { softmax(a.space, a.in('x'), a.out('y'), {}, a.workspace); });
   list("softmax, masked", [](auto& a) { softmax(a.space, a.in('x'), a.mask('m'), a.out('y'), {}, a.workspace); });
+  list("softmax, causal", [](auto& a) {
+    softmax(a.space, a.in('x'), a.out('y'), {.causal = CausalVariant::lower_right, .queries = 1}, a.workspace);
+  });
+  list("log_softmax", [](auto& a) { log_softmax(a.space, a.in('x'), a.out('y'), a.workspace); });
+  list("cross_entropy", [](auto& a) {
+    cross_entropy(a.space, a.in('x'), a.indices('i', std::max(1, a.columns)), a.template out_of_rows<float>('l'),
+                  a.out('y'), {.reduction = Reduction::none, .label_smoothing = 0.1}, a.workspace);
+  });
   list("swiglu", [](auto& a) { swiglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
   list("swiglu, of two", [](auto& a) { swiglu(a.space, a.in('g'), a.in('u'), a.out('y')); });
   list("swiglu, interleaved",
@@ -47,6 +58,11 @@ std::vector<RowOperator> row_operators() {
   list("geglu", [](auto& a) { geglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
   list("bias_activation",
        [](auto& a) { bias_activation(a.space, a.in('x'), a.weight('b'), a.out('y'), Activation::gelu); });
+  list("bias_activation, masked", [](auto& a) {
+    bias_activation(a.space, a.in('x'), a.weight('b'), a.mask('m'), a.out('y'), Activation::silu, 0);
+  });
+  list("dropout", [](auto& a) { dropout(a.space, a.in('x'), a.out('y'), {.random = {1, 2}}); });
+  all.back().knows_row = true;
   list("embedding", [](auto& a) {
     embedding(a.space, a.table('t', 2, a.columns), a.indices('i', 2), a.table('u', 2, a.columns), a.indices('j', 2),
               a.out('y'));

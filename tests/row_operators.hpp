@@ -15,6 +15,7 @@ struct RowOperator {
   std::string name;
   std::function<void(Arguments<float>&)> in_float;
   std::function<void(Arguments<bf16>&)> in_bf16;
+  bool knows_row = false;  // values depend on the number of their row
 
   void operator()(Arguments<float>& a) const { in_float(a); }
   void operator()(Arguments<bf16>& a) const { in_bf16(a); }
