@@ -34,9 +34,8 @@
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
 //   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
-//   Tensor<Element const, 2>& row_input()   the matrix it reads at (row, column) of its place and nowhere else: wide
-//   rows
-//                                           may be brought into team memory ahead of their turn
+//   Tensor<Element const, 2> row_input() const, take(x, input)   for a stage that reads a matrix at its own row and
+//                                   columns and nowhere else: its apply in two steps, so that wide rows can be kept
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 // A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
@@ -224,7 +223,7 @@ constexpr bool is_in_place = requires {
   requires S::in_place;
 };
 template <class S>
-concept HasRowInput = requires(S& s) {
+concept HasRowInput = requires(S const& s) {
   s.row_input();
 };
 
@@ -252,7 +251,17 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...}) +
                                          (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
-  static constexpr bool has_row_inputs = (HasRowInput<S> || ...);
+  // Bytes of the row inputs in a pack, in 16; 0 if there are none, or more than lanes can keep, or values of other
+  // places are needed.
+  template <class Given>
+  static constexpr int chunks_of() {
+    if constexpr (HasRowInput<Given>)
+      return (width * int(sizeof(typename Given::element)) + 15) / 16;
+    else
+      return 0;
+  }
+  static constexpr int all_chunks = (chunks_of<S>() + ... + 0);
+  static constexpr int input_chunks = has_pairs || all_chunks > 2 ? 0 : all_chunks;
   // Does a stage write values, so that reductions alone are not enough?
   static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a chain over rows.
 //
-// Three kernels, one set of stages. FlatKernel runs chains that reduce nothing, and counts packs through all rows.
-// HeldRowsKernel keeps a row in the registers of its lanes: memory is touched by loads and stores alone. PassRowsKernel
-// goes over the row once for each row stage and once to store, computing the values again; it takes any length and any
-// alignment, and is the host's loop.
+// Four kernels, one set of stages. FlatKernel runs chains that reduce nothing, and counts packs through all rows.
+// HeldRowsKernel (held_rows.hpp) has a row in the registers of its lanes: memory is touched by loads and stores alone.
+// KeptRowsKernel (kept_rows.hpp) has there what was read of a wide row. PassRowsKernel goes over the row once for each
+// row stage and once to store, computing the values again; it takes any length and any alignment, and is the host's
+// loop.
 //
-// The bits of a result depend on the row's length and element types only. Both kernels give lane l the packs l,
+// The bits of a result depend on the row's length and element types only. All kernels give lane l the packs l,
 // l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a fixed
 // length whose sums are merged in order, so it makes no difference whether one team takes all segments of a row, or,
 // where rows are few and a workspace is given, each segment has a team of its own.
@@ -14,13 +15,16 @@
 #define KFUSE_CORE_EXECUTE_ROWS_HPP
 
 #include <kfuse/core/chain.hpp>
+#include <kfuse/core/evaluate.hpp>
+#include <kfuse/core/held_rows.hpp>
+#include <kfuse/core/kept_rows.hpp>
 #include <kfuse/core/launch.hpp>
+#include <kfuse/core/row_plan.hpp>
 #include <kfuse/core/row_reduce.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,110 +32,6 @@
 #include <utility>
 
 namespace kfuse::impl {
-
-// How a row lies on its lanes: `lanes` lanes hold `vectors` packs each at a time.
-struct RowLayout {
-  int lanes, vectors;
-  constexpr int packs() const { return lanes * vectors; }
-  friend constexpr bool operator==(RowLayout const&, RowLayout const&) = default;
-};
-
-// Two packs a lane keep enough bytes in flight at low register use, four where lanes run out (H200, 2026-11-29).
-constexpr std::array held_layouts{RowLayout{8, 1},   RowLayout{8, 2},   RowLayout{16, 2},  RowLayout{32, 2},
-                                  RowLayout{64, 2},  RowLayout{128, 2}, RowLayout{256, 2}, RowLayout{512, 2},
-                                  RowLayout{512, 4}, RowLayout{1024, 4}};
-// Rows that are not held go by segments of this many packs.
-constexpr RowLayout segment_layout{512, 4};
-// Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.
-constexpr RowLayout flat_layout{256, 2};
-
-enum class RowPath { flat, held, passes };
-
-struct RowPlan {
-  RowPath path;
-  RowLayout layout;
-  int width;     // values in a pack
-  int segments;  // of a row
-  constexpr int segment_columns() const { return layout.packs() * width; }
-};
-
-// The plan for rows of `columns` values in packs of `width`. It decides the order of every reduction.
-constexpr RowPlan row_plan(int columns, int width, bool reduces) {
-  int const packs = std::max(1, (columns + width - 1) / width);
-  auto const segments = [packs](RowLayout layout) { return (packs + layout.packs() - 1) / layout.packs(); };
-  if (!reduces) return {RowPath::flat, flat_layout, width, segments(flat_layout)};
-  for (RowLayout const layout : held_layouts)
-    if (packs <= layout.packs()) return {RowPath::held, layout, width, 1};
-  return {RowPath::passes, segment_layout, width, segments(segment_layout)};
-}
-
-struct NoResult {};
-template <class Real, class S>
-auto result_type() {
-  if constexpr (is_stage_kind<S, RowStage>) {
-    S const* s = nullptr;
-    return std::type_identity<decltype(s->finish(s->template identity<Real>(), 0))>{};
-  } else
-    return std::type_identity<NoResult>{};
-}
-template <class Real, class S>
-using SumOf = decltype(std::declval<S const&>().template identity<Real>());
-
-// What each row stage of a chain has found out about the row.
-template <class Real, class C>
-struct Results {};
-template <class Real, class First, class... Rest>
-struct Results<Real, Chain<First, Rest...>> {
-  typename decltype(result_type<Real, First>())::type first;
-  Results<Real, Chain<Rest...>> rest;
-};
-template <int i, class R>
-KOKKOS_FUNCTION constexpr auto& result(R& results) {
-  if constexpr (i == 0)
-    return results.first;
-  else
-    return result<i - 1>(results.rest);
-}
-
-// Bytes of the largest sum of a chain's row stages, in 16-byte steps.
-template <class Real, class... S>
-constexpr std::size_t slot_bytes(std::type_identity<Chain<S...>>) {
-  auto const size = [](auto kind) -> std::size_t {
-    using Given = typename decltype(kind)::type;
-    if constexpr (is_stage_kind<Given, RowStage>)
-      return sizeof(SumOf<Real, Given>);
-    else
-      return 0;
-  };
-  return (std::max({std::size_t(16), size(std::type_identity<S>{})...}) + 15) / 16 * 16;
-}
-
-enum class Stores { no, yes };
-
-// x = what the chain's first `end` stages make of the values at `at`.
-template <int end, Stores stores, int i = 0, class C, class X, class R>
-KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) {
-  if constexpr (i < end) {
-    auto const& s = stage<i>(chain);
-    using Given = std::remove_cvref_t<decltype(s)>;
-    if constexpr (is_stage_kind<Given, RowStage>) {
-      s.apply(x, at, result<i>(results));
-    } else if constexpr (is_stage_kind<Given, PairStage>) {
-      X other;
-      evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
-      s.apply(x, other, at);
-    } else if constexpr (stores == Stores::yes || !writes_memory<Given>) {
-      s.apply(x, at);
-    }
-    evaluate<end, stores, i + 1>(chain, x, at, results);
-  }
-}
-
-// What a row stage may do once a row, by one of its lanes.
-template <class S, class R>
-KOKKOS_FUNCTION void conclude(S const& s, R const& result, std::ptrdiff_t row) {
-  if constexpr (requires { s.conclude(result, row); }) s.conclude(result, row);
-}
 
 // Division of numbers below 2^31 by one that is known at launch: a multiplication (Granlund, Montgomery 1994).
 struct Divisor {
@@ -210,69 +110,6 @@ struct FlatKernel {
   }
 };
 
-// One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team.
-template <class Real, int width, int lanes, int vectors, class C>
-struct HeldRowsKernel {
-  static constexpr int threads = std::max(lanes, 128);
-  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29).
-  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers;
-  static constexpr int rows_per_team = threads / lanes;
-  using X = Values<Real, width, Access::wide>;
-  using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
-
-  C chain;
-  std::ptrdiff_t rows;
-  int columns;
-
-  template <class Team>
-  KOKKOS_FUNCTION void operator()(Team const& team) const {
-    LanesOf<Team> const team_lanes(team);
-    Scratch scratch{nullptr};
-    if constexpr (lanes > LanesOf<Team>::width)
-      scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
-    int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
-    X held[vectors];
-    Results<Real, C> results;
-    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, results,
-           scratch);
-  }
-
- private:
-  template <class F>
-  KOKKOS_FUNCTION void each(Place at, X* held, F const& visit) const {
-#pragma unroll
-    for (int v = 0; v < vectors; ++v) {
-      if (at.column < columns && at.row < rows) visit(held[v], at);
-      at.column += lanes * width;
-    }
-  }
-
-  template <int i, class L>
-  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Results<Real, C>& results,
-                           Scratch& scratch) const {
-    if constexpr (i < C::size) {
-      auto const& s = stage<i>(chain);
-      using Given = std::remove_cvref_t<decltype(s)>;
-      if constexpr (is_stage_kind<Given, RowStage>) {
-        auto sum = s.template identity<Real>();
-        each(first, held, [&](X& x, Place at) { s.accumulate(sum, x, at); });
-        result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
-        if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
-        each(first, held, [&](X& x, Place at) { s.apply(x, at, result<i>(results)); });
-      } else if constexpr (is_stage_kind<Given, PairStage>) {
-        each(first, held, [&](X& x, Place at) {
-          X other;
-          evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
-          s.apply(x, other, at);
-        });
-      } else {
-        each(first, held, [&](X& x, Place at) { s.apply(x, at); });
-      }
-      run<i + 1>(team_lanes, first, held, results, scratch);
-    }
-  }
-};
-
 // One row on a run-time number of lanes, in passes. With `only >= 0` the teams of a row take one segment each, and the
 // launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
 template <class Real, int width, Access access, class C>
@@ -337,7 +174,7 @@ struct PassRowsKernel {
   }
   // The pass that follows the sums of row stage `i`: those of the next one, or the stores.
   template <int i>
-  static constexpr int pass_after() {
+  KOKKOS_FUNCTION static constexpr int pass_after() {
     if constexpr (i + 1 == C::size)
       return C::size;
     else if constexpr (is_stage_kind<std::remove_cvref_t<decltype(stage<i + 1>(std::declval<C const&>()))>, RowStage>)
@@ -387,7 +224,8 @@ struct PassRowsKernel {
             s.merge(total, *partial<Sum>(row_stage, work.row, segment));
         }
         result<i>(results) = s.finish(total, columns);
-        bool const first_to_know = only == whole_rows || (only == pass_after<i>() && work.first_segment == 0);
+        constexpr int next = pass_after<i>();
+        bool const first_to_know = only == whole_rows || (only == next && work.first_segment == 0);
         if (work.rank == 0 && work.row < rows && first_to_know) conclude(s, result<i>(results), work.row);
         run<i + 1, row_stage + 1>(team_lanes, work, results, scratch);
       } else {
@@ -405,17 +243,33 @@ void launch_flat(Space const& space, std::string const& label, C const& chain, S
   launch(space, label, teams, 0, Kernel{chain, shape.rows, shape.columns, Divisor(unsigned(packs))});
 }
 
-// Held rows in the layout of `plan`, which is number `i` of the table or a later one.
+template <class Kernel, class Space, class C>
+void launch_in_registers(Space const& space, std::string const& label, C const& chain, Shape shape) {
+  constexpr int lanes = Kernel::threads / Kernel::rows_per_team;
+  launch(space, label, (shape.rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team,
+         lanes > Backend<Space>::lanes ? Kernel::Scratch::bytes(Kernel::threads, Backend<Space>::lanes) : 0,
+         Kernel{chain, shape.rows, shape.columns});
+}
+// Rows in registers, in the layout of `plan`, which is number `i` of the tables or a later one.
 template <class Real, int width, int i, class Space, class C>
 void launch_held(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
-  if constexpr (i < int(held_layouts.size())) {
-    constexpr RowLayout layout = held_layouts[i];
+  constexpr auto& layouts = narrow_layouts<(ChainTypes<C>::row_stages > 1)>;
+  if constexpr (i < int(layouts.size())) {
+    constexpr RowLayout layout = layouts[i];
     if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
-    using Kernel = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
-    constexpr bool needs_scratch = layout.lanes > Backend<Space>::lanes;
-    launch(space, label, (shape.rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team,
-           needs_scratch ? Kernel::Scratch::bytes(Kernel::threads, Backend<Space>::lanes) : 0,
-           Kernel{chain, shape.rows, shape.columns});
+    launch_in_registers<HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>>(space, label, chain, shape);
+  }
+}
+template <class Real, int width, int i, class Space, class C>
+void launch_wide(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
+  constexpr int chunks = ChainTypes<C>::input_chunks;
+  constexpr auto& layouts = wide_layouts<(ChainTypes<C>::row_stages > 1), chunks>;
+  if constexpr (i < int(layouts.size())) {
+    constexpr RowLayout layout = layouts[i];
+    if (!(plan.layout == layout)) return launch_wide<Real, width, i + 1>(space, label, chain, shape, plan);
+    using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
+    using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
+    launch_in_registers<std::conditional_t<(chunks > 0), Kept, Held>>(space, label, chain, shape);
   }
 }
 
@@ -452,12 +306,14 @@ void launch_passes(Space const& space, std::string const& label, C const& chain,
 template <class Real, int width, Access access, class Space, class C>
 void launch_rows(Space const& space, std::string const& label, C const& chain, Shape shape, std::byte* partials) {
   constexpr bool reduces = ChainTypes<C>::row_stages > 0, on_host = Backend<Space>::is_host;
-  RowPlan const plan = row_plan(shape.columns, width, reduces);
+  RowPlan const plan = row_plan<C>(shape.columns, width);
   if constexpr (!reduces && !on_host) {
     launch_flat<Real, width, access>(space, label, chain, shape);
   } else {
-    if constexpr (!on_host && access == Access::wide)
+    if constexpr (!on_host && access == Access::wide) {
       if (plan.path == RowPath::held) return launch_held<Real, width, 0>(space, label, chain, shape, plan);
+      if (plan.path == RowPath::wide) return launch_wide<Real, width, 0>(space, label, chain, shape, plan);
+    }
     launch_passes<Real, width, access>(space, label, chain, shape, plan, partials);
   }
 }

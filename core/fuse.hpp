@@ -44,7 +44,7 @@ void fuse_on(Space const& space, std::string const& label, Chain<S...> const& ch
   if (shape.rows == 0 || shape.columns == 0) return;
 
   constexpr bool reduces = Types::row_stages > 0;
-  RowPlan const plan = row_plan(shape.columns, Types::width, reduces);
+  RowPlan const plan = row_plan<C>(shape.columns, Types::width);
   bool const in_groups = group_width(chain, Types::width) == Types::width;
   bool const wide = in_groups && shape.columns % Types::width == 0 && is_wide(chain, Types::width);
   bool const split = reduces && in_groups && workspace != nullptr && splits_rows(space, shape, plan);

@@ -49,7 +49,7 @@ struct Pack {
   struct alignas(alignment) Chunk {
     Element value[alignment / sizeof(Element)];
   };
-  static constexpr int per_chunk = alignment / int(sizeof(Element));
+  static constexpr int per_chunk = alignment / int(sizeof(Element)), chunks = bytes / alignment;
 };
 
 template <class Element>
@@ -65,16 +65,23 @@ KOKKOS_FUNCTION std::uint32_t pair_bits(float low, float high) {
 
 }  // namespace impl
 
+// x = the elements of the chunks.
+template <class Chunk, class X>
+KOKKOS_FUNCTION void unpack(Chunk const* chunks, X& x) {
+  constexpr int per_chunk = int(sizeof(Chunk) / sizeof(chunks->value[0]));
+#pragma unroll
+  for (int c = 0; c < X::width / per_chunk; ++c) {
+    auto const chunk = chunks[c];
+#pragma unroll
+    for (int i = 0; i < per_chunk; ++i) x[c * per_chunk + i] = to_real(chunk.value[i]);
+  }
+}
+
 // x = the X::width elements from `from` on.
 template <class Element, class X>
 KOKKOS_FUNCTION void read(Element const* from, X& x) {
-  using Pack = impl::Pack<Element, X::width>;
   if constexpr (X::access == Access::wide) {
-    auto const* chunks = reinterpret_cast<typename Pack::Chunk const*>(from);
-    for (int c = 0; c < X::width / Pack::per_chunk; ++c) {
-      auto const chunk = chunks[c];
-      for (int i = 0; i < Pack::per_chunk; ++i) x[c * Pack::per_chunk + i] = to_real(chunk.value[i]);
-    }
+    unpack(reinterpret_cast<typename impl::Pack<Element, X::width>::Chunk const*>(from), x);
   } else {
     for (int i = 0; i < X::width; ++i) x[i] = to_real(from[i]);
   }
@@ -88,13 +95,14 @@ KOKKOS_FUNCTION void write(Element* to, X const& x) {
     auto* chunks = reinterpret_cast<typename Pack::Chunk*>(to);
     for (int c = 0; c < X::width / Pack::per_chunk; ++c) {
       if constexpr (impl::in_pairs<Element> && Pack::per_chunk % 2 == 0) {
-        struct alignas(Pack::alignment) Words {
+        // As words: GPU compilers do not always make one access of many narrow stores.
+        struct [[gnu::may_alias]] alignas(Pack::alignment) Words {
           std::uint32_t word[Pack::per_chunk / 2];
         } words;
         for (int i = 0; i < Pack::per_chunk / 2; ++i)
           words.word[i] = impl::pair_bits<Element>(float(x[c * Pack::per_chunk + 2 * i]),
                                                    float(x[c * Pack::per_chunk + 2 * i + 1]));
-        chunks[c] = Kokkos::bit_cast<typename Pack::Chunk>(words);
+        reinterpret_cast<Words*>(to)[c] = words;
       } else {
         typename Pack::Chunk chunk;
         for (int i = 0; i < Pack::per_chunk; ++i) chunk.value[i] = from_real<Element>(x[c * Pack::per_chunk + i]);

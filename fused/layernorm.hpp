@@ -20,7 +20,7 @@ auto layernorm_chain(X const& x, W const& weight, B const& bias, Y const& y, Lay
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::layernorm: weight");
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::layernorm: bias");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::layernorm: y");
-  return load(in) | layernorm(scale, offset, options) | store(out);
+  return load(in) | layernorm<ElementOf<X>>(scale, offset, options) | store(out);
 }
 
 }  // namespace impl

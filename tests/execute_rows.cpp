@@ -19,7 +19,8 @@ using kfuse::bf16;
 using kfuse::fuse;
 using kfuse::load;
 using kfuse::store;
-using kfuse::impl::row_plan;
+using kfuse::impl::flat_plan;
+using kfuse::impl::reducing_plan;
 using kfuse::impl::RowLayout;
 using kfuse::impl::RowPath;
 using namespace kfuse::test;
@@ -58,29 +59,33 @@ std::vector<double> run(std::vector<double> const& x, int columns, Stages const&
 TEST_CASE("the plan is the smallest layout that holds a row, and depends on nothing but its length") {
   struct Line {
     int columns, width;
-    bool reduces;
+    kfuse::impl::RowPlan (*plan)(int columns, int width);
     RowPath path;
     RowLayout layout;
     int segments;
   };
+  auto const one = reducing_plan<false, 1>, two = reducing_plan<true, 2>, no_inputs = reducing_plan<false, 0>;
   for (Line const& line : {
-           Line{1, 8, true, RowPath::held, {8, 1}, 1},
-           Line{64, 8, true, RowPath::held, {8, 1}, 1},
-           Line{65, 8, true, RowPath::held, {8, 2}, 1},
-           Line{512, 8, true, RowPath::held, {32, 2}, 1},
-           Line{4096, 8, true, RowPath::held, {256, 2}, 1},
-           Line{8192, 8, true, RowPath::held, {512, 2}, 1},
-           Line{32768, 8, true, RowPath::held, {1024, 4}, 1},
-           Line{32769, 8, true, RowPath::passes, {512, 4}, 3},
-           Line{131072, 8, true, RowPath::passes, {512, 4}, 8},
-           Line{4096, 4, true, RowPath::held, {512, 2}, 1},
-           Line{16384, 2, true, RowPath::passes, {512, 4}, 4},
-           Line{4096, 8, false, RowPath::flat, {256, 2}, 1},
-           Line{4097, 8, false, RowPath::flat, {256, 2}, 2},
-           Line{131072, 8, false, RowPath::flat, {256, 2}, 32},
+           Line{1, 8, one, RowPath::held, {8, 1}, 1},
+           Line{64, 8, one, RowPath::held, {8, 1}, 1},
+           Line{65, 8, one, RowPath::held, {8, 2}, 1},
+           Line{512, 8, one, RowPath::held, {32, 2}, 1},
+           Line{4096, 8, one, RowPath::held, {256, 2}, 1},
+           Line{4096, 8, two, RowPath::held, {128, 4}, 1},
+           Line{4096, 4, one, RowPath::wide, {256, 4}, 1},
+           Line{8192, 8, one, RowPath::wide, {256, 4}, 1},
+           Line{32768, 8, one, RowPath::wide, {512, 8}, 1},
+           Line{32768, 8, two, RowPath::wide, {1024, 4}, 1},
+           Line{32769, 8, one, RowPath::wide, {1024, 8}, 1},
+           Line{32769, 8, no_inputs, RowPath::passes, {1024, 2}, 3},
+           Line{131072, 8, one, RowPath::passes, {1024, 2}, 8},
+           Line{16384, 2, two, RowPath::passes, {1024, 2}, 4},
+           Line{4096, 8, flat_plan, RowPath::flat, {256, 2}, 1},
+           Line{4097, 8, flat_plan, RowPath::flat, {256, 2}, 2},
+           Line{131072, 8, flat_plan, RowPath::flat, {256, 2}, 32},
        }) {
     CAPTURE(line.columns);
-    auto const plan = row_plan(line.columns, line.width, line.reduces);
+    auto const plan = line.plan(line.columns, line.width);
     CHECK(plan.path == line.path);
     CHECK(plan.layout == line.layout);
     CHECK(plan.segments == line.segments);
@@ -90,12 +95,12 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
 TEST_CASE("every plan covers its row, and no segment of it is empty") {
   int wrong = 0;
   for (int const width : {1, 2, 4, 8})
-    for (bool const reduces : {true, false})
+    for (auto const plan_of : {flat_plan, reducing_plan<false, 0>, reducing_plan<true, 1>, reducing_plan<false, 2>})
       for (int columns = 1; columns < 300000; columns += columns < 5000 ? 1 : 997) {
-        auto const plan = row_plan(columns, width, reduces);
+        auto const plan = plan_of(columns, width);
         auto const held = std::int64_t(plan.segment_columns()) * plan.segments;
         wrong += held < columns || held - plan.segment_columns() >= columns;
-        wrong += plan.path == RowPath::held && plan.segments != 1;
+        wrong += (plan.path == RowPath::held || plan.path == RowPath::wide) && plan.segments != 1;
       }
   CHECK(wrong == 0);
 }
@@ -179,7 +184,7 @@ template <class Chain>
 void run_split(Chain const& chain, kfuse::Shape shape) {
   using Types = kfuse::impl::ChainTypes<Chain>;
   using Real = typename Types::Real;
-  auto const plan = row_plan(shape.columns, Types::width, true);
+  auto const plan = kfuse::impl::row_plan<Chain>(shape.columns, Types::width);
   REQUIRE(plan.segments > 1);
   std::size_t const slot = kfuse::impl::slot_bytes<Real>(std::type_identity<Chain>{});
   auto const partials = view_of_nans<float>(Types::row_stages * shape.rows * plan.segments * (slot / sizeof(float)));

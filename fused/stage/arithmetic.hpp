@@ -34,14 +34,19 @@ struct WithMatrix {
   Tensor<Element const, 2> from;  // [rows, columns]
 
   auto reads() const { return std::array{span_of(from)}; }
+  KOKKOS_FUNCTION auto const& row_input() const { return from; }
   void check(std::string_view where, Shape shape) const {
     impl::check_matrix(from, where, operation == impl::Operation::add ? "add" : "multiply", shape);
   }
   template <class X>
+  KOKKOS_FUNCTION void take(X& x, X const& input) const {
+    impl::combine<operation>(x, input);
+  }
+  template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    X other;
-    read(from.at(at.row, at.column), other);
-    impl::combine<operation>(x, other);
+    X input;
+    read(from.at(at.row, at.column), input);
+    take(x, input);
   }
 };
 

@@ -45,7 +45,12 @@ struct Load {
 
   Shape shape() const { return {from.extent(0), from.extent(1)}; }
   auto reads() const { return std::array{span_of(from)}; }
+  KOKKOS_FUNCTION auto const& row_input() const { return from; }
   void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, "load", shape); }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, X const& input) const {
+    x = input;
+  }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     read(from.at(at.row, at.column), x);

@@ -11,6 +11,7 @@
 #define KFUSE_FUSED_STAGE_NORM_HPP
 
 #include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/sum.hpp>
 
 #include <cmath>
 #include <type_traits>
@@ -38,44 +39,6 @@ struct LayerNormOptions {
 
 namespace impl {
 
-// A sum, and what its rounding has lost (Knuth's sum of two numbers): the order in which many values are added costs no
-// digits, not even where one lane adds a whole row, and the mean of equal values is exactly their value.
-template <class Real>
-struct ExactSum {
-  Real sum, lost;
-
-  KOKKOS_FUNCTION void add(Real v) {
-    Real const total = sum + v, added = total - sum;
-    lost += (sum - (total - added)) + (v - added);
-    sum = total;
-  }
-  // Of infinities and NaNs nothing is lost, but their difference is NaN.
-  KOKKOS_FUNCTION Real rounded() const { return lost == lost ? sum + lost : sum; }
-};
-
-// f(x[begin]) + ... in pairs: equal values add up exactly.
-template <int begin, int count, class X, class F>
-KOKKOS_FUNCTION typename X::Real sum_in_pairs(X const& x, F const& f) {
-  if constexpr (count == 1)
-    return f(x[begin]);
-  else
-    return sum_in_pairs<begin, count / 2>(x, f) + sum_in_pairs<begin + count / 2, count - count / 2>(x, f);
-}
-
-// What the row stages here have in common.
-struct SumOfRow {
-  using stage = RowStage;
-  template <class Real>
-  KOKKOS_FUNCTION ExactSum<Real> identity() const {
-    return {0, 0};
-  }
-  template <class Real>
-  KOKKOS_FUNCTION void merge(ExactSum<Real>& a, ExactSum<Real> const& b) const {
-    a.add(b.sum);
-    a.lost += b.lost;
-  }
-};
-
 // x = x * weights, as the options of a norm say. Input is the element type of the norm's x.
 struct Weighing {
   NormWeight weight = NormWeight::as_given;
@@ -95,7 +58,8 @@ struct Weighing {
 }  // namespace impl
 
 // y = x / sqrt(mean(x^2) + epsilon). Squares that the sums' type cannot hold are infinite, and leave zeros.
-struct RootMeanSquare : impl::SumOfRow {
+template <Summation summation = Summation::compensated>
+struct RootMeanSquare : impl::SumOfRow<summation> {
   static constexpr int flops = 3;
   double epsilon;
 
@@ -103,13 +67,18 @@ struct RootMeanSquare : impl::SumOfRow {
   void check(std::string_view where, Shape) const {
     impl::check(epsilon >= 0 && std::isfinite(epsilon), where, "norm: epsilon must be finite and not negative");
   }
-  template <class Real, class X>
-  KOKKOS_FUNCTION void accumulate(impl::ExactSum<Real>& sum, X const& x, Place) const {
-    sum.add(impl::sum_in_pairs<0, X::width>(x, [](Real v) { return v * v; }));
+  template <class Sum, class X>
+  KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
+    if constexpr (summation == Summation::plain)
+      for (auto v : x) sum += v * v;
+    else
+      impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v * v; }));
   }
-  template <class Real>
-  KOKKOS_FUNCTION Real finish(impl::ExactSum<Real> const& sum, int columns) const {
-    Real const square = backend::divide(sum.rounded(), Real(columns)) + Real(epsilon);
+  template <class Sum>
+  KOKKOS_FUNCTION auto finish(Sum const& sum, int columns) const {
+    auto const total = impl::rounded_sum(sum);
+    using Real = std::remove_const_t<decltype(total)>;
+    Real const square = backend::divide(total, Real(columns)) + Real(epsilon);
     return square == 0 ? Real(0) : backend::reciprocal_sqrt(square);  // zeros stay zeros without an epsilon, too
   }
   template <class X>
@@ -119,11 +88,19 @@ struct RootMeanSquare : impl::SumOfRow {
 };
 
 // y = x - mean(x). A row of equal values leaves exactly nothing.
-struct Center : impl::SumOfRow {
+template <Summation summation = Summation::compensated>
+struct Center : impl::SumOfRow<summation> {
   static constexpr int flops = 2;
-  template <class Real, class X>
-  KOKKOS_FUNCTION void accumulate(impl::ExactSum<Real>& sum, X const& x, Place) const {
-    sum.add(impl::sum_in_pairs<0, X::width>(x, [](Real v) { return v; }));
+  template <class Sum, class X>
+  KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
+    if constexpr (summation == Summation::plain)
+      for (auto v : x) sum += v;
+    else
+      impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v; }));
+  }
+  template <class Real>
+  KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
+    return sum / Real(columns);  // exact division: sums of equal 16-bit values are exact, too
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(impl::ExactSum<Real> const& sum, int columns) const {
@@ -158,20 +135,23 @@ struct WeighNormed {
   }
 };
 
-// weight: [columns]. Input is the element type that NormCasting::llama rounds to; if not given, the weight's.
+// weight: [columns]. Input is the element type of the values, which NormCasting::llama rounds to and which says how
+// they are added up; if not given, the weight's.
 template <class Input = void, TensorLike W>
 auto rmsnorm(W const& w, RmsNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
   using Rounded = std::conditional_t<std::is_void_v<Input>, Element, Input>;
-  return RootMeanSquare(options.epsilon) | WeighNormed<Element, Rounded, typename impl::MemoryOf<W>::type>{
-                                               impl::tensor<1>(w, "weight"), {options.weight, options.casting}};
+  return RootMeanSquare<summation_of<Rounded>>(options.epsilon) |
+         WeighNormed<Element, Rounded, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
+                                                                         {options.weight, options.casting}};
 }
 
-// weight, bias: [columns]
-template <TensorLike W, TensorLike B>
+// weight, bias: [columns]. Input as in rmsnorm.
+template <class Input = void, TensorLike W, TensorLike B>
 auto layernorm(W const& w, B const& b, LayerNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
-  return Center{} | RootMeanSquare(options.epsilon) |
+  constexpr auto summation = summation_of<std::conditional_t<std::is_void_v<Input>, Element, Input>>;
+  return Center<summation>{} | RootMeanSquare<summation>(options.epsilon) |
          WeighNormed<Element, Real<Element>, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
                                                                                {.weight = options.weight}} |
          bias(b);

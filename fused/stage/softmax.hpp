@@ -8,7 +8,7 @@
 
 #include <kfuse/fused/stage/load_store.hpp>
 #include <kfuse/fused/stage/log_sum_exp.hpp>
-#include <kfuse/fused/stage/norm.hpp>
+#include <kfuse/fused/stage/sum.hpp>
 
 #include <array>
 #include <cmath>
@@ -49,50 +49,20 @@ struct ExponentialFromMaximum {
   }
 };
 
-// Where one lane adds up thousands of values, as on the host, their sum drifts by more than 1e-6 of it. Results in fp32
-// would show that: for them, what rounding takes from the sum is kept (Kahan 1965). In 16 bits it costs a register.
-enum class Summation { plain, compensated };
-
-template <class Real>
-struct CompensatedSum {
-  Real sum = 0, excess = 0;
-};
-
 // y = x / sum(x), and zeros where the sum is zero
 template <Summation summation = Summation::plain>
-struct DivideBySum {
-  using stage = RowStage;
+struct DivideBySum : impl::SumOfRow<summation> {
   static constexpr int flops = 2;
 
-  template <class Real>
-  KOKKOS_FUNCTION auto identity() const {
-    if constexpr (summation == Summation::compensated)
-      return CompensatedSum<Real>{};
-    else
-      return Real(0);
-  }
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
-    typename X::Real part = 0;  // a pack's first: fewer steps
-    for (auto v : x) part += v;
-    merge(sum, Sum{part});
+    impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v; }));
   }
-  template <class Real>
-  KOKKOS_FUNCTION void merge(Real& a, Real b) const {
-    a += b;
-  }
-  template <class Real>
-  KOKKOS_FUNCTION void merge(CompensatedSum<Real>& a, CompensatedSum<Real> const& b) const {
-    Real const part = b.sum - (a.excess + b.excess), sum = a.sum + part;
-    a = {sum, (sum - a.sum) - part};
-  }
-  template <class Real>
-  KOKKOS_FUNCTION Real finish(Real sum, int) const {
-    return sum == 0 ? Real(0) : backend::divide(Real(1), sum);
-  }
-  template <class Real>
-  KOKKOS_FUNCTION Real finish(CompensatedSum<Real> const& s, int columns) const {
-    return finish(s.sum, columns);
+  template <class Sum>
+  KOKKOS_FUNCTION auto finish(Sum const& sum, int) const {
+    auto const total = impl::rounded_sum(sum);
+    using Real = std::remove_const_t<decltype(total)>;
+    return total == 0 ? Real(0) : backend::divide(Real(1), total);
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real factor) const {

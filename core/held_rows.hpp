@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that fit into the registers of their lanes: memory is touched by loads and stores alone.
+#ifndef KFUSE_CORE_HELD_ROWS_HPP
+#define KFUSE_CORE_HELD_ROWS_HPP
+
+#include <kfuse/core/chain.hpp>
+#include <kfuse/core/evaluate.hpp>
+#include <kfuse/core/launch.hpp>
+#include <kfuse/core/row_plan.hpp>
+#include <kfuse/core/row_reduce.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+namespace kfuse::impl {
+
+// One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team.
+template <class Real, int width, int lanes, int vectors, class C>
+struct HeldRowsKernel {
+  static constexpr int threads = std::max(lanes, 128);
+  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29).
+  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers;
+  static constexpr int rows_per_team = threads / lanes;
+  using X = Values<Real, width, Access::wide>;
+  using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
+
+  C chain;
+  std::ptrdiff_t rows;
+  int columns;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team) const {
+    LanesOf<Team> const team_lanes(team);
+    Scratch scratch{nullptr};
+    if constexpr (lanes > LanesOf<Team>::width)
+      scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
+    int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
+    X held[vectors];
+    Results<Real, C> results;
+    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, results,
+           scratch);
+  }
+
+ private:
+  template <class F>
+  KOKKOS_FUNCTION void each(Place at, X* held, F const& visit) const {
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      if (at.column < columns && at.row < rows) visit(held[v], at);
+      at.column += lanes * width;
+    }
+  }
+
+  template <int i, class L>
+  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Results<Real, C>& results,
+                           Scratch& scratch) const {
+    if constexpr (i < C::size) {
+      auto const& s = stage<i>(chain);
+      using Given = std::remove_cvref_t<decltype(s)>;
+      if constexpr (is_stage_kind<Given, RowStage>) {
+        auto sum = s.template identity<Real>();
+        each(first, held, [&](X& x, Place at) { s.accumulate(sum, x, at); });
+        result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
+        if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
+        each(first, held, [&](X& x, Place at) { s.apply(x, at, result<i>(results)); });
+      } else if constexpr (is_stage_kind<Given, PairStage>) {
+        each(first, held, [&](X& x, Place at) {
+          X other;
+          evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
+          s.apply(x, other, at);
+        });
+      } else {
+        each(first, held, [&](X& x, Place at) { s.apply(x, at); });
+      }
+      run<i + 1>(team_lanes, first, held, results, scratch);
+    }
+  }
+};
+
+}  // namespace kfuse::impl
+
+#endif
