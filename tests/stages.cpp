@@ -83,6 +83,19 @@ TEST_CASE_TEMPLATE("mask puts a value where it is zero, whatever was there", Ele
       CHECK(out.guards_intact());
     }
 }
+TEST_CASE("a mask is read in one access only where it is aligned for that") {
+  alignas(16) static std::uint8_t const memory[64] = {};
+  auto const is_wide = [&](int shift, int stride, int width) {
+    kfuse::Tensor<std::uint8_t const, 2> const m{memory + shift, {2, 16}, {stride, 1}};
+    return kfuse::impl::is_wide(kfuse::impl::as_chain(kfuse::mask(m)), width);
+  };
+  CHECK(is_wide(0, 16, 8));
+  CHECK(is_wide(8, 24, 8));
+  CHECK(!is_wide(4, 16, 8));
+  CHECK(is_wide(4, 20, 4));
+  CHECK(!is_wide(0, 17, 8));
+  CHECK(!is_wide(1, 16, 2));
+}
 TEST_CASE("attention_mask hides later keys, keys beyond the length and keys that are masked") {
   int const batch = 3, heads = 2, queries = 3, keys = 5, rows = batch * heads * queries;
   std::vector<int> const lengths{5, 4, 9};  // the last is clamped to the keys there are
