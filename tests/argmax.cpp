@@ -7,9 +7,13 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "awkward_rows.hpp"
 #include "random_cases.hpp"
+#include "simulated_lanes.hpp"
 #include "support.hpp"
 
 namespace {
@@ -103,6 +107,29 @@ TEST_CASE_TEMPLATE("argmax takes the first of equals, a NaN before any number, a
     CHECK(index_of(infinity, {{last, nan_value}}) == last);
     CHECK(index_of(-infinity, {{last, nan_value}, {middle, nan_value}}) == middle);
   }
+}
+
+// Parts of a lane group, whole teams, and segments to a row; whole packs, and values one by one.
+TEST_CASE("argmax on lanes is what it is by definition, whichever lane goes first") {
+  for (int const columns : {1, 7, 64, 500, 5000, 40000})
+    for (int const shift : {0, 1}) {
+      CAPTURE(columns);
+      CAPTURE(shift);
+      auto const x = awkward_rows<float>(columns);
+      int const rows = int(x.size()) / columns;
+      std::vector<float> memory(x.begin(), x.end());
+      memory.insert(memory.begin(), shift, 0);
+      auto const in = kfuse::make_tensor(memory.data() + shift, rows, columns);
+      auto const run = [&](auto const& space) {
+        std::vector<int> indices(rows, -1);
+        auto workspace = kfuse::Workspace<std::remove_cvref_t<decltype(space)>>(1 << 16);
+        argmax(space, in, kfuse::make_tensor(indices.data(), rows), workspace);
+        return indices;
+      };
+      auto const expected = columns_of_largest(x, columns);
+      CHECK(in_both_orders<SimulatedSpace<32>>(run) == expected);
+      CHECK(in_both_orders<SimulatedSpace<64>>(run, {.lanes = 1 << 20}) == expected);
+    }
 }
 
 TEST_CASE("argmax after other stages, whose values are what counts") {

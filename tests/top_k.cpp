@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <numeric>
 #include <vector>
 
+#include "awkward_rows.hpp"
 #include "random_cases.hpp"
 #include "simulated_lanes.hpp"
 #include "support.hpp"
@@ -21,8 +21,6 @@ using kfuse::fp16;
 using kfuse::make_tensor;
 using kfuse::top_k;
 using namespace kfuse::test;
-
-constexpr double infinity = std::numeric_limits<double>::infinity(), nan_value = std::nan("");
 
 // The definition: all columns of each row, sorted; of these the first k.
 std::vector<int> columns_of_largest(std::vector<double> const& x, int columns, int k) {
@@ -73,32 +71,6 @@ TEST_CASE("top_k is right on 2,000 random shapes") {
   });
 }
 
-// Rows of values that few lanes hold, in which one lane has to look again and again, and that hold what is not
-// ordinary.
-std::vector<double> awkward_row(int kind, int columns) {
-  std::vector<double> x(columns);
-  for (int c = 0; c < columns; ++c) switch (kind) {
-      case 0:
-        x[c] = c;  // the largest stand side by side
-        break;
-      case 1:
-        x[c] = -c;
-        break;
-      case 2:
-        x[c] = 1;
-        break;
-      case 3:
-        x[c] = -infinity;
-        break;
-      case 4:
-        x[c] = c % 3 == 0 ? nan_value : c % 5 == 0 ? infinity : -infinity;
-        break;
-      default:
-        x[c] = (c * 37) % 11 - 5;
-    }
-  return x;
-}
-
 // Lane groups of 32 and 64, a part of one or whole teams to a row, rows that allow wide access and rows that do not.
 TEST_CASE_TEMPLATE("top_k on lanes is what it is by definition, whichever lane goes first", Element, float, bf16,
                    double) {
@@ -106,25 +78,23 @@ TEST_CASE_TEMPLATE("top_k on lanes is what it is by definition, whichever lane g
     int columns, k;
   };
   for (auto const [columns, k] : {Size{1, 1}, {7, 5}, {64, 64}, {300, 64}, {1000, 6}, {5000, 6}}) {
-    constexpr int kinds = 6;
     CAPTURE(columns);
     CAPTURE(k);
-    std::vector<double> x;
-    for (int kind = 0; kind < kinds; ++kind)
-      for (double const v : awkward_row(kind, columns)) x.push_back(rounded<Element>(v));
+    auto const x = awkward_rows<Element>(columns);
+    int const rows = int(x.size()) / columns;
     auto const expected = columns_of_largest(x, columns, k);
     for (int const gap : {0, 1}) {
       int const stride = (columns + 7) / 8 * 8 + gap;
-      std::vector<Element> memory(std::size_t(kinds) * stride + 16 + gap);
+      std::vector<Element> memory(std::size_t(rows) * stride + 16 + gap);
       std::size_t const past = reinterpret_cast<std::size_t>(memory.data()) % 16 / sizeof(Element);
       kfuse::Tensor<Element, 2> const in{
-          memory.data() + (16 / sizeof(Element) - past) % (16 / sizeof(Element)) + gap, {kinds, columns}, {stride, 1}};
-      for (int r = 0; r < kinds; ++r)
+          memory.data() + (16 / sizeof(Element) - past) % (16 / sizeof(Element)) + gap, {rows, columns}, {stride, 1}};
+      for (int r = 0; r < rows; ++r)
         for (int c = 0; c < columns; ++c) in(r, c) = encode<Element>(x[std::size_t(r) * columns + c]);
       auto const run = [&](auto const& space) {
-        std::vector<Element> values(std::size_t(kinds) * k);
+        std::vector<Element> values(std::size_t(rows) * k);
         std::vector<int> indices(values.size(), -1);
-        top_k(space, in, make_tensor(values.data(), kinds, k), make_tensor(indices.data(), kinds, k));
+        top_k(space, in, make_tensor(values.data(), rows, k), make_tensor(indices.data(), rows, k));
         std::vector<double> found;
         for (Element const v : values) found.push_back(decode(v));
         CHECK(equal(found, values_at(x, indices, columns, k)));
