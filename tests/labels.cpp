@@ -7,13 +7,16 @@
 #include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/attention.hpp>
 #include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/cross_entropy.hpp>
 #include <kfuse/fused/embedding.hpp>
 #include <kfuse/fused/geglu.hpp>
 #include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/linear.hpp>
+#include <kfuse/fused/log_softmax.hpp>
 #include <kfuse/fused/matmul.hpp>
 #include <kfuse/fused/reglu.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
+#include <kfuse/fused/rope.hpp>
 #include <kfuse/fused/rope_qkv.hpp>
 #include <kfuse/fused/softmax.hpp>
 #include <kfuse/fused/stage/dropout.hpp>
@@ -124,6 +127,9 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, y); }},
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, long_x, long_y, {}, *workspace); }},
       {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, m.visible, y); }},
+      {"kfuse::log_softmax", By::own_kernels, [=](Space const& s) { kfuse::log_softmax(s, x, y); }},
+      {"kfuse::cross_entropy", By::own_kernels,
+       [=](Space const& s) { kfuse::cross_entropy(s, x, indices, m.result(0, 1), sum, {}, *workspace); }},
       {"kfuse::swiglu", By::own_kernels, [=](Space const& s) { kfuse::swiglu(s, both, y); }},
       {"kfuse::geglu", By::own_kernels, [=](Space const& s) { kfuse::geglu(s, both, y); }},
       {"kfuse::reglu", By::own_kernels, [=](Space const& s) { kfuse::reglu(s, both, y); }},
@@ -136,6 +142,11 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
       {"kfuse::argmax", By::own_kernels,
        [=](Space const& s) { kfuse::argmax(s, long_x, make_tensor(found.data, 2), *workspace); }},
       {"kfuse::top_k", By::own_kernels, [=](Space const& s) { kfuse::top_k(s, x, largest, found); }},
+      {"kfuse::rope", By::own_kernels,
+       [=](Space const& s) {
+         kfuse::rope(s, m.given(0, rows, 1, head_dim), m.given(n, rows, 1, head_dim), angles, indices,
+                     m.result(0, rows, 1, head_dim), m.result(n, rows, 1, head_dim));
+       }},
       {"kfuse::rope_qkv", By::own_kernels, [=](Space const& s) { kfuse::rope_qkv(s, x, angles, indices, q, k, v); }},
       {"kfuse::attention", By::own_kernels,
        [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); }},
