@@ -47,10 +47,10 @@ int with_jobs(Options const& options, F const& f) {
   });
 }
 
-void print_device(Report const& report) {
-  fmt::print("{} ({}; {}), {}\n", report.device, report.space, report.software,
-             report.copy_bytes_per_second ? "copies " + rate_text(*report.copy_bytes_per_second, "B/s")
-                                          : "speed of a copy unknown");
+std::string device_text(Report const& report) {
+  return fmt::format("{} ({}; {}), {}\n", report.device, report.space, report.software,
+                     report.copy_bytes_per_second ? "copies " + rate_text(*report.copy_bytes_per_second, "B/s")
+                                                  : "speed of a copy unknown");
 }
 
 // Prints what is wrong. Returns whether nothing is.
@@ -64,20 +64,21 @@ bool print_errors(std::vector<Run> const& runs) {
   return right;
 }
 
-// Prints the table of one piece of work.
-void print(std::vector<Run> const& runs) {
+// One piece of work: a table of its runs, and what there is to say about them.
+std::string text(std::vector<Run> const& runs) {
   Run const& first = runs.front();
-  fmt::print("\n{}, {}: {}\n{}", first.work, first.element, shape_text(first.shape), table(runs));
-  if (!first.note.empty()) fmt::print("{}\n", first.note);
+  std::string result = fmt::format("\n{}, {}: {}\n{}", first.work, first.element, shape_text(first.shape), table(runs));
+  if (!first.note.empty()) result += first.note + "\n";
   for (Run const& run : runs) {
-    if (run.mode == "replay" && run.note != first.note) fmt::print("replay: {}\n", run.note);
+    if (run.mode == "replay" && run.note != first.note) result += fmt::format("replay: {}\n", run.note);
     if (run.seconds && run.fraction_of_copy.value_or(0) > 1.1 && !run.fraction_of_read)
-      fmt::print("{} is faster than a copy of as many bytes: part of its data stays in a cache\n", run.mode);
-    if (run.fraction_of_read) fmt::print("{} only reads: {:.3f} of a read\n", run.mode, *run.fraction_of_read);
-    if (!run.verdict.empty()) fmt::print("{}: the bar of {} is {}\n", run.mode, bar_text(run), run.verdict);
+      result += fmt::format("{} is faster than a copy of as many bytes: part of its data stays in a cache\n", run.mode);
+    if (run.fraction_of_read)
+      result += fmt::format("{} only reads: {:.3f} of a read\n", run.mode, *run.fraction_of_read);
+    if (!run.verdict.empty()) result += fmt::format("{}: the bar of {} is {}\n", run.mode, bar_text(run), run.verdict);
   }
   std::string const summary = verdict(runs);
-  if (!summary.empty()) fmt::print("{}\n", summary);
+  return result + (summary.empty() ? "" : summary + "\n");
 }
 
 template <class Space>
@@ -102,35 +103,29 @@ std::string work_text(Job<Space> const& job) {
 // Measures everything and prints it as it comes: a table each, or all in one. Returns whether all of it is right.
 template <class Space>
 bool measure(Space const& space, std::vector<Job<Space>> const& jobs, MeasureOptions const& how, bool in_one_table,
-             Report& report) {
+             Progress const& progress, Report& report) {
   std::vector<std::string> works;
   for (auto const& job : jobs) works.push_back(work_text(job));
   Overview const overview(works);
-  Progress const progress;
-  bool right = true, has_begun = false;
+  std::string head;  // printed when there is something below it
+  if (in_one_table)
+    head = fmt::format("\n{}, {}\n{}", kfuse::name(jobs.front().element), report.cadence, overview.head());
+  bool right = true;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    auto const& job = jobs[i];
-    progress.say("preparing " + job.work);
+    progress.say("preparing " + jobs[i].work);
     std::vector<Run> runs;
-    std::string reason;
+    std::string line;
     try {
-      runs = Measurement<Space>(space, job, how, progress).runs();
+      runs = Measurement<Space>(space, jobs[i], how, progress).runs();
+      line = overview.line(works[i], runs);
     } catch (MemoryError const& problem) {
       if (!in_one_table) throw;
-      reason = problem.what();
-      report.skipped.push_back({job.work, job.shape, reason});
+      report.skipped.push_back({jobs[i].work, jobs[i].shape, problem.what()});
+      line = overview.skipped(works[i], problem.what());
     }
     progress.say("");
-    if (!std::exchange(has_begun, true)) {
-      print_device(report);
-      if (in_one_table) fmt::print("\n{}, {}\n{}", kfuse::name(job.element), report.cadence, overview.head());
-    }
-    if (!in_one_table)
-      print(runs);
-    else if (runs.empty())
-      fmt::print("{}", overview.skipped(works[i], reason));
-    else
-      fmt::print("{}", overview.line(works[i], runs));
+    if (i == 0) fmt::print("{}{}", device_text(report), head);
+    fmt::print("{}", in_one_table ? line : text(runs));
     std::fflush(stdout);
     right = print_errors(runs) && right;
     report.runs.insert(report.runs.end(), runs.begin(), runs.end());
@@ -143,9 +138,10 @@ int measure(Options const& options) {
   std::unique_ptr<NewFile> file;
   if (options.json) file = std::make_unique<NewFile>(*options.json);
   return with_jobs(options, [&]<class Space>(Space const& space, std::vector<Job<Space>> const& jobs) {
-    Progress().say("measuring the speed of a copy");
+    Progress const progress;
+    progress.say("measuring the speed of a copy");
     Report report = empty_report(space, how);
-    bool const right = measure(space, jobs, how, options.all, report);
+    bool const right = measure(space, jobs, how, options.all, progress, report);
     if (file) file->write(to_json(report));
     return right ? success : wrong_result;
   });

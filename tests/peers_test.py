@@ -4,6 +4,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -50,6 +51,17 @@ class Peers(unittest.TestCase):
         entries = set(re.findall(r'Register<[^;"]*?\w+\(\s*"(\w+)"', source))
         self.assertIn("rmsnorm", entries)
         self.assertEqual(entries - WITHOUT_PEER - set(torch_works.WORKS), set())
+
+    @unittest.skipUnless("KFUSE_BENCH" in os.environ, "there is no kfuse-bench in this build")
+    def test_works_have_the_sizes_that_the_benchmark_gives_them(self):
+        text = subprocess.run([os.environ["KFUSE_BENCH"], "list"], capture_output=True, text=True, check=True).stdout
+        lines = text.split("ops:\n")[1].splitlines()
+        sizes = {name.split()[0]: [flag.replace("-", "_").strip("_") for flag in re.findall(r"--[a-z-]+", flags)]
+                 for name, flags in zip(lines[::2], lines[1::2])}
+        for name, work in torch_works.WORKS.items():
+            with self.subTest(name):
+                for shape in work.shapes:
+                    self.assertEqual([size for size in shape if size != "calls"], sizes[name])
 
     def test_shapes_come_from_a_file_of_the_benchmark(self):
         with tempfile.TemporaryDirectory() as folder:

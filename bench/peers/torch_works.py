@@ -99,13 +99,23 @@ def batch_norm_parameters(channels):
 
 
 def channels_last(shape, dtype):
-    x = values(dtype, 1, shape["rows"], 1, shape["channels"]).permute(0, 3, 1, 2)  # all images as one
+    x = values(dtype, *[shape[name] for name in ("batch", "height", "width", "channels")]).permute(0, 3, 1, 2)
     return (x, *batch_norm_parameters(shape["channels"]))
 
 
 def channels_first(shape, dtype):
-    x = values(dtype, shape["images"], shape["channels"], shape["positions"])
+    x = values(dtype, *[shape[name] for name in ("batch", "channels", "height", "width")])
     return (x, *batch_norm_parameters(shape["channels"]))
+
+
+def layer_and_batch_norm(shape, dtype):
+    out = shape["out"]
+    return (values(dtype, out, shape["in"]), values(dtype, out), *batch_norm_parameters(out))
+
+
+def fold_batch_norm(weight, bias, mean, variance, scale, shift):
+    scale = scale * torch.rsqrt(variance + 1e-5)
+    return (weight * scale[:, None]).to(weight.dtype), ((bias - mean) * scale + shift).to(bias.dtype)
 
 
 # Activations.
@@ -203,6 +213,7 @@ FEW = [{"rows": rows, "columns": 4096, "calls": 128} for rows in (1, 64)]
 GATE = [{"rows": 8192, "inner": 14336}]
 LOSS = [{"rows": 4096, "classes": 128256}]
 HEADS = {"tokens": 16384, "heads": 32, "kv_heads": 8, "head_dim": 128}
+IMAGES = {"batch": 64, "height": 56, "width": 56, "channels": 256}
 DROP = 0.1
 
 WORKS = {
@@ -221,8 +232,9 @@ WORKS = {
         ONE, rows_and("weight", "bias", matrices=2), 2,
         lambda x, r, weight, bias: F.dropout(layer_norm(x + r, weight, bias), DROP, True),
         definition=lambda x, r, weight, bias: layer_norm(x + r, weight, bias), dropped=DROP),
-    "batchnorm": Work([{"rows": 64 * 56 * 56, "channels": 256}], channels_last, 1, batch_norm_relu),
-    "batchnorm_nchw": Work([{"images": 64, "channels": 256, "positions": 56 * 56}], channels_first, 1, batch_norm_relu),
+    "batchnorm": Work([IMAGES], channels_last, 1, batch_norm_relu),
+    "batchnorm_nchw": Work([IMAGES], channels_first, 1, batch_norm_relu),
+    "fold_batchnorm": Work([{"out": 4096, "in": 4096}], layer_and_batch_norm, 6, fold_batch_norm),
     "bias_activation": Work(ONE, rows_and("bias"), 1, lambda x, bias: F.gelu(x + bias)),
     "bias_activation_mask": Work(ONE, masked_rows, 2, bias_activation_mask),
     "bias_activation_residual": Work(ONE, rows_and("bias", matrices=2), 2, lambda x, r, bias: r + F.gelu(x + bias)),
