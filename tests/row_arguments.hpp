@@ -59,12 +59,13 @@ class Arguments {
     auto const t = table(name, 1, columns);
     return {t.data, {columns}, {t.strides[1]}};
   }
-  // Numbers in [0, end), one a row.
+  // Numbers in [0, end), one a row; 0 where there are none.
   template <class Index = int>
   Tensor<Index const, 1> indices(char name, int end) {
     auto const [lie, is_new] = lie_of({name, 1, rows, sizeof(Index), false});
     Tensor<Index, 2> const column{static_cast<Index*>(lie.data), {rows, 1}, {lie.step, 1}};
-    if (is_new) fill(column, name, first_, used_, [=](Random& random) { return double(random.below(end)); });
+    if (is_new)
+      fill(column, name, first_, used_, [=](Random& random) { return double(random.below(std::max(1, end))); });
     return {column.data, {rows}, {lie.step}};
   }
 

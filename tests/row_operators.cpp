@@ -2,17 +2,21 @@
 #include "row_operators.hpp"
 
 #include <kfuse/fused/add_layernorm.hpp>
+#include <kfuse/fused/add_multiply_relu.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
 #include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/bias_activation_dropout_residual.hpp>
 #include <kfuse/fused/cross_entropy.hpp>
 #include <kfuse/fused/dropout.hpp>
 #include <kfuse/fused/embedding.hpp>
 #include <kfuse/fused/geglu.hpp>
 #include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/log_softmax.hpp>
+#include <kfuse/fused/qk_rmsnorm.hpp>
 #include <kfuse/fused/reglu.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
+#include <kfuse/fused/rope.hpp>
 #include <kfuse/fused/softmax.hpp>
 #include <kfuse/fused/swiglu.hpp>
 #include <kfuse/fused/top_k.hpp>
@@ -24,6 +28,20 @@
 #include <vector>
 
 namespace kfuse::test {
+
+namespace {
+
+// Rows as heads side by side.
+template <class T>
+Tensor<T, 3> heads(Tensor<T, 2> const& t, int count) {
+  int const head_dim = t.extent(1) / count;
+  return {t.data, {t.extent(0), count, head_dim}, {t.strides[0], head_dim * t.strides[1], t.strides[1]}};
+}
+
+template <class Arguments>
+using ElementOfCall = typename std::remove_cvref_t<Arguments>::Element;
+
+}  // namespace
 
 // Each line is an operator. `a` makes its arguments.
 std::vector<RowOperator> row_operators() {
@@ -50,6 +68,25 @@ std::vector<RowOperator> row_operators() {
     cross_entropy(a.space, a.in('x'), a.indices('i', std::max(1, a.columns)), a.template out_of_rows<float>('l'),
                   a.out('y'), {.reduction = Reduction::none, .label_smoothing = 0.1}, a.workspace);
   });
+  list("log_softmax", [](auto& a) { log_softmax(a.space, a.in('x'), a.out('y'), a.workspace); });
+  list("cross_entropy", [](auto& a) {
+    auto const losses = a.template out_of_rows<Real<ElementOfCall<decltype(a)>>>('l');
+    cross_entropy(a.space, a.in('x'), a.indices('t', a.columns), losses, {.reduction = Reduction::none}, a.workspace);
+  });
+  list("cross_entropy, with gradient", [](auto& a) {
+    auto const losses = a.template out_of_rows<Real<ElementOfCall<decltype(a)>>>('l');
+    cross_entropy(a.space, a.in('x'), a.indices('t', a.columns), losses, a.out('g'),
+                  {.reduction = Reduction::none, .label_smoothing = 0.1}, a.workspace);
+  });
+  list("qk_rmsnorm", [](auto& a) {
+    qk_rmsnorm(a.space, heads(a.in('x', 3 * a.columns), 3), 2, a.weight('q'), a.weight('k'),
+               heads(a.out('y', 3 * a.columns), 3), {}, a.workspace);
+  });
+  list("rope", [](auto& a) {
+    int const dim = 2 * a.columns;
+    rope(a.space, heads(a.in('x', 2 * dim), 2), heads(a.in('z', dim), 1), a.table('t', 2, dim), a.indices('p', 2),
+         heads(a.out('q', 2 * dim), 2), heads(a.out('k', dim), 1));
+  });
   list("swiglu", [](auto& a) { swiglu(a.space, a.in('x', 2 * a.columns), a.out('y')); });
   list("swiglu, of two", [](auto& a) { swiglu(a.space, a.in('g'), a.in('u'), a.out('y')); });
   list("swiglu, interleaved",
@@ -61,6 +98,12 @@ std::vector<RowOperator> row_operators() {
   list("bias_activation, masked", [](auto& a) {
     bias_activation(a.space, a.in('x'), a.weight('b'), a.mask('m'), a.out('y'), Activation::silu, 0);
   });
+  list("add_multiply_relu", [](auto& a) { add_multiply_relu(a.space, a.in('x'), a.in('a'), a.in('f'), a.out('y')); });
+  list("bias_activation_dropout_residual", [](auto& a) {
+    bias_activation_dropout_residual(a.space, a.in('x'), a.weight('b'), a.in('r'), a.out('y'),
+                                     {.activation = Activation::gelu, .dropout = 0.3, .random = {1, 2}});
+  });
+  all.back().knows_row = true;
   list("dropout", [](auto& a) { dropout(a.space, a.in('x'), a.out('y'), {.random = {1, 2}}); });
   all.back().knows_row = true;
   list("embedding", [](auto& a) {
@@ -68,7 +111,7 @@ std::vector<RowOperator> row_operators() {
               a.out('y'));
   });
   list("argmax", [](auto& a) {
-    using Element = typename std::remove_cvref_t<decltype(a)>::Element;
+    using Element = ElementOfCall<decltype(a)>;
     argmax(a.space, a.in('x'), a.template out_of_rows<Element>('v'), a.template out_of_rows<int>('i'), a.workspace);
   });
   list("top_k", [](auto& a) {
