@@ -116,6 +116,7 @@ template <class Real, int width, Access access, class C>
 struct PassRowsKernel {
   static constexpr int threads = 1024, registers = 64;
   static constexpr int whole_rows = -1;
+  static constexpr int lone_block = 64 * width;  // columns that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
   using Scratch = ReduceScratch<slot>;
 
@@ -202,11 +203,20 @@ struct PassRowsKernel {
         Sum total = s.template identity<Real>();
         if (only == whole_rows || only == i) {
           for (int segment = work.first_segment; segment < work.last_segment; ++segment) {
+            int const begin = segment_begin(segment), end = segment_end(segment);
+            int const block = row_lanes == 1 ? lone_block : end - begin;
             Sum sum = s.template identity<Real>();
-            each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at) {
-              evaluate<i, Stores::no>(chain, x, at, results);
-              s.accumulate(sum, x, at);
-            });
+            for (int first = begin; first < end; first += block) {
+              Sum part = s.template identity<Real>();
+              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at) {
+                evaluate<i, Stores::no>(chain, x, at, results);
+                s.accumulate(part, x, at);
+              });
+              if (first == begin)
+                sum = part;
+              else
+                s.merge(sum, part);
+            }
             sum = reduce_row(team_lanes, row_lanes, sum, s, scratch);
             if (segment == work.first_segment)
               total = sum;

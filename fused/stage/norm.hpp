@@ -69,10 +69,13 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
   }
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
-    if constexpr (summation == Summation::plain)
-      for (auto v : x) sum += v * v;
-    else
+    if constexpr (summation == Summation::plain) {
+      Sum part = 0;
+      for (auto v : x) part += v * v;
+      sum += part;
+    } else {
       impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v * v; }));
+    }
   }
   template <class Sum>
   KOKKOS_FUNCTION auto finish(Sum const& sum, int columns) const {
@@ -93,10 +96,7 @@ struct Center : impl::SumOfRow<summation> {
   static constexpr int flops = 2;
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
-    if constexpr (summation == Summation::plain)
-      for (auto v : x) sum += v;
-    else
-      impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v; }));
+    impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v; }));
   }
   template <class Real>
   KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
