@@ -35,6 +35,14 @@ struct LayerNorm {
 };
 
 bench::Register<LayerNorm> const entry("layernorm", "y = layernorm(x) * weight + bias",
-                                       {{"rows", 16384}, {"columns", 4096}});
+                                       {{"rows", 16384}, {"columns", 4096}},
+                                       {{{{"rows", 524288}, {"columns", 128}}, 0.93},
+                                        {{{"rows", 131072}, {"columns", 512}}, 0.93},
+                                        {{{"rows", 65536}, {"columns", 1024}}, 0.93},
+                                        {{{"rows", 32768}, {"columns", 2048}}, 0.93},
+                                        {{{"rows", 16384}, {"columns", 4096}}, 0.93},
+                                        {{{"rows", 8192}, {"columns", 8192}}, 0.88},
+                                        {{{"rows", 4096}, {"columns", 16384}}, 0.88},
+                                        {{{"rows", 1024}, {"columns", 65536}}, 0.88}});
 
 }  // namespace

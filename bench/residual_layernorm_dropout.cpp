@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/layernorm.hpp>
+#include <kfuse/fused/residual_layernorm_dropout.hpp>
+
+#include <cmath>
+
+#include "bench.hpp"
+
+namespace {
+
+struct ResidualLayerNormDropout {
+  template <class Element, class Space>
+  static bench::Case<Space> make(bench::Memory<Space>& memory, bench::Sizes const& sizes) {
+    int const rows = sizes["rows"], columns = sizes["columns"];
+    kfuse::RandomState const random{1, 2};
+    auto const x = bench::random<Element>(memory, -1, 3, rows, columns);
+    auto const residual = bench::random<Element>(memory, -1, 1, rows, columns);
+    auto const weight = bench::random<Element>(memory, 0.5, 1.5, columns);
+    auto const bias = bench::random<Element>(memory, -1, 1, columns);
+    auto const y = bench::empty<Element>(memory, rows, columns);
+
+    auto const dropped = [=](std::ptrdiff_t r) {
+      auto values = bench::row<Space>(x, r);
+      auto const other = bench::row<Space>(residual, r), w = bench::row<Space>(weight), b = bench::row<Space>(bias);
+      double mean = 0, squares = 0;
+      for (int c = 0; c < columns; ++c) values[c] += other[c];
+      for (double const v : values) mean += v / columns;
+      for (double const v : values) squares += (v - mean) * (v - mean) / columns;
+      for (int c = 0; c < columns; ++c) {
+        double const normed = (values[c] - mean) / std::sqrt(squares + 1e-5) * w[c] + b[c];
+        values[c] = kfuse::random_quad(random, r, c / 4)[c % 4] < 0.1 * 0x1p32 ? 0 : normed / 0.9;
+      }
+      return values;
+    };
+    auto result = bench::output("y", y, dropped, 4);
+    result.floor = 1;  // the terms, not their sum, are what is rounded
+    return {.fused =
+                [=](bench::Context<Space> const& on) {
+                  kfuse::residual_layernorm_dropout(on.space, x, residual, weight, bias, y,
+                                                    {.dropout = 0.1, .random = random}, on.workspace);
+                },
+            .eager =
+                [=](bench::Context<Space> const& on) {
+                  kfuse::fuse(on.space, "kfuse::eager::add", kfuse::load(x) | kfuse::add(residual) | kfuse::store(y));
+                  kfuse::layernorm(on.space, y, weight, bias, y, {}, on.workspace);
+                  kfuse::fuse(on.space, "kfuse::eager::dropout",
+                              kfuse::load(y) | kfuse::dropout(0.1, random) | kfuse::store(y));
+                },
+            .outputs = {result}};
+  }
+};
+
+bench::Register<ResidualLayerNormDropout> const entry("residual_layernorm_dropout",
+                                                      "y = dropout(layernorm(x + residual) * weight + bias)",
+                                                      {{"rows", 16384}, {"columns", 4096}}, {{.at_least = 0.93}});
+
+}  // namespace
