@@ -21,7 +21,7 @@ constexpr char const* variable = "KFUSE_FIRST_CALL";
 
 void check_first_call(RowOperator const& run) {
   kfuse::Replay<Space> replay;
-  Arguments<float> a(replay.space(), {0, 5, 1000}, Guarded());
+  Arguments a(replay.space(), {0, 5, 1000}, Guarded());
   {  // makes the arguments, and launches nothing
     kfuse::Ledger const ledger(kfuse::Ledger::Execution::none);
     run(a);
@@ -31,7 +31,7 @@ void check_first_call(RowOperator const& run) {
   replay.run(replay.space());
   replay.space().fence("kfuse::test: the replay is done");
   auto const replayed = a.results();
-  Arguments<float> eager(Space(), {0, 5, 1000}, Guarded());
+  Arguments eager(Space(), {0, 5, 1000}, Guarded());
   run(eager);
   CHECK(replayed == eager.results());
 }

@@ -13,12 +13,10 @@ namespace kfuse::test {
 
 struct RowOperator {
   std::string name;
-  std::function<void(Arguments<float>&)> in_float;
-  std::function<void(Arguments<bf16>&)> in_bf16;
+  std::function<void(Arguments&)> call;
   bool knows_row = false;  // values depend on the number of their row
 
-  void operator()(Arguments<float>& a) const { in_float(a); }
-  void operator()(Arguments<bf16>& a) const { in_bf16(a); }
+  void operator()(Arguments& a) const { call(a); }
   // What its errors begin with; several lines of one operator differ in what follows a comma.
   std::string label() const { return "kfuse::" + name.substr(0, name.find(',')); }
 };
