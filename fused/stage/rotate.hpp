@@ -105,7 +105,8 @@ struct RotateHeads {
     if (pair < rotary / 2)
       rotate<X>(from, to, pair, positions(at.row));
     else
-      copy<2 * X::width, X::access>(from + 2 * pair, to + 2 * pair, q.extent(2) - 2 * pair);
+      copy<2 * X::width, X::access>(from + std::ptrdiff_t(2) * pair, to + std::ptrdiff_t(2) * pair,
+                                    q.extent(2) - 2 * pair);
   }
 
  private:
@@ -116,11 +117,11 @@ struct RotateHeads {
     X first, second;
     if constexpr (kind == RopePairs::interleaved) {
       Values<Real, 2 * width, X::access> both;
-      read(from + 2 * pair, both);
+      read(from + std::ptrdiff_t(2) * pair, both);
       for (int i = 0; i < width; ++i) first[i] = both[2 * i], second[i] = both[2 * i + 1];
       turn(first, second, pair, position);
       for (int i = 0; i < width; ++i) both[2 * i] = first[i], both[2 * i + 1] = second[i];
-      write(to + 2 * pair, both);
+      write(to + std::ptrdiff_t(2) * pair, both);
     } else {
       int const half = rotary / 2;
       read(from + pair, first);
