@@ -207,8 +207,10 @@ int list() {
              fmt::join(elements, ", "), fmt::join(space_names(), ", "));
   auto entries = registry();
   std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
+  std::size_t width = 0;
+  for (auto const& entry : entries) width = std::max(width, entry.name.size() + 2);
   for (auto const& entry : entries) {
-    fmt::print("  {:<20}{}\n{:22}", entry.name, entry.what, "");
+    fmt::print("  {:<{}}{}\n{:{}}", entry.name, width, entry.what, "", width + 2);
     for (auto const& [name, value] : entry.sizes) fmt::print("{} {} ", flag_of(name), value);
     fmt::print("\n");
   }
