@@ -221,7 +221,7 @@ std::vector<double> run_minilm(Run<Element>& layer, std::vector<double>& worst) 
            kfuse::add_gathered(embedding("position_embeddings.weight", 512), progress.positions) |
            kfuse::add_gathered(embedding("token_type_embeddings.weight", 2), zeros) |
            kfuse::layernorm(kfuse::impl::only_row(embedding("LayerNorm.weight", 1)),
-                            kfuse::impl::only_row(embedding("LayerNorm.bias", 1)), 1e-12) |
+                            kfuse::impl::only_row(embedding("LayerNorm.bias", 1)), {.epsilon = 1e-12}) |
            kfuse::store(states[0]));
   model.space.fence();
   model.run(model.space, layer, progress, states);
