@@ -64,8 +64,10 @@ auto residual_layernorm_dropout_chain(X const& x, R const& residual, W const& we
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::residual_layernorm_dropout: weight");
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias_of_norm, "kfuse::residual_layernorm_dropout: bias");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::residual_layernorm_dropout: y");
-  return load(in) | IfGiven<decltype(bias(options.x_bias))>{bias(options.x_bias), options.x_bias.data != nullptr} |
-         add(added) | IfGiven<decltype(store(options.sum))>{store(options.sum), options.sum.data != nullptr} |
+  auto const x_bias = tensor<1>(options.x_bias, "kfuse::residual_layernorm_dropout: x_bias");
+  auto const sum = tensor<2>(options.sum, "kfuse::residual_layernorm_dropout: sum");
+  return load(in) | IfGiven<decltype(bias(x_bias))>{bias(x_bias), x_bias.data != nullptr} | add(added) |
+         IfGiven<decltype(store(sum))>{store(sum), sum.data != nullptr} |
          layernorm<ElementOf<X>>(scale, offset, {.epsilon = options.epsilon, .weight = options.weight}) |
          Dropout<>{options.dropout, options.random, options.random_state} | store(out);
 }

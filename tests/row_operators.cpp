@@ -5,6 +5,7 @@
 #include <kfuse/fused/add_multiply_relu.hpp>
 #include <kfuse/fused/add_rmsnorm.hpp>
 #include <kfuse/fused/argmax.hpp>
+#include <kfuse/fused/batchnorm.hpp>
 #include <kfuse/fused/bias_activation.hpp>
 #include <kfuse/fused/bias_activation_dropout_residual.hpp>
 #include <kfuse/fused/cross_entropy.hpp>
@@ -15,6 +16,7 @@
 #include <kfuse/fused/log_softmax.hpp>
 #include <kfuse/fused/qk_rmsnorm.hpp>
 #include <kfuse/fused/reglu.hpp>
+#include <kfuse/fused/residual_layernorm_dropout.hpp>
 #include <kfuse/fused/rmsnorm.hpp>
 #include <kfuse/fused/rope.hpp>
 #include <kfuse/fused/softmax.hpp>
@@ -29,7 +31,7 @@ namespace kfuse::test {
 
 namespace {
 
-// Rows as heads side by side.
+// Rows as heads, or channels, side by side.
 template <class T>
 Tensor<T, 3> heads(Tensor<T, 2> const& t, int count) {
   int const head_dim = t.extent(1) / count;
@@ -50,6 +52,24 @@ std::vector<RowOperator> row_operators() {
        [](Arguments& a) { layernorm(a.space, a.in('x'), a.weight('w'), a.weight('b'), a.out('y'), {}, a.workspace); });
   list("add_layernorm", [](Arguments& a) {
     add_layernorm(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('s'), a.out('y'), {}, a.workspace);
+  });
+  list("residual_layernorm_dropout", [](Arguments& a) {
+    residual_layernorm_dropout(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('y'),
+                               {.x_bias = a.weight('c'), .sum = a.out('s'), .dropout = 0.2, .random = {1, 2}},
+                               a.workspace);
+  });
+  all.back().knows_row = true;
+  list("batchnorm, channels last", [](Arguments& a) {
+    batchnorm(a.space, a.in('x'), a.weight('m'), a.weight('v'), a.weight('w'), a.weight('b'), a.out('y'),
+              {.epsilon = 3, .activation = Activation::relu});
+  });
+  list("batchnorm, NCHW", [](Arguments& a) {
+    auto const of_channels = [&](char name) {
+      auto const t = a.table(name, 1, 3);
+      return Tensor<bf16 const, 1>{t.data, {3}, {t.strides[1]}};
+    };
+    batchnorm(a.space, heads(a.in('x', 3 * a.columns), 3), of_channels('m'), of_channels('v'), of_channels('w'),
+              of_channels('b'), heads(a.out('y', 3 * a.columns), 3), {.epsilon = 3});
   });
   list("softmax", [](Arguments& a) { softmax(a.space, a.in('x'), a.out('y'), {}, a.workspace); });
   list("softmax, masked", [](Arguments& a) { softmax(a.space, a.in('x'), a.mask('m'), a.out('y'), {}, a.workspace); });
