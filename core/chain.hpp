@@ -251,8 +251,8 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...}) +
                                          (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
-  // Bytes of the row inputs in a pack, in 16; 0 if there are none, or more than lanes can keep, or values of other
-  // places are needed.
+  // Registers that keep the row inputs of a pack, in fours, double in double, whose arithmetic needs as many again. 0:
+  // they are not kept, because there are none, or too many, or values of other places are needed.
   template <class Given>
   static constexpr int chunks_of() {
     if constexpr (HasRowInput<Given>)
@@ -260,8 +260,10 @@ struct ChainTypes<Chain<S...>> {
     else
       return 0;
   }
-  static constexpr int all_chunks = (chunks_of<S>() + ... + 0);
-  static constexpr int input_chunks = has_pairs || all_chunks > 2 ? 0 : all_chunks;
+  static constexpr int all_chunks = (chunks_of<S>() + ... + 0) * (std::is_same_v<Real, double> ? 2 : 1);
+  static constexpr int input_chunks = has_pairs || all_chunks > 2 || std::max({0, extra_registers_of<S>()...}) > 16
+                                          ? 0
+                                          : all_chunks;
   // Does a stage write values, so that reductions alone are not enough?
   static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);

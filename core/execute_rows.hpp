@@ -51,7 +51,8 @@ template <class Real, int width, Access access, class C>
 struct FlatKernel {
   static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
   // One by one, the values of a pack come under conditions of their own.
-  static constexpr int registers = 32 + ChainTypes<C>::extra_registers + (access == Access::single ? 16 : 0);
+  static constexpr int registers =
+      32 + std::max(8, ChainTypes<C>::extra_registers) + (access == Access::single ? 16 : 0);
   using X = Values<Real, width, access>;
 
   C chain;
@@ -73,7 +74,10 @@ struct FlatKernel {
       unsigned const pack = first + unsigned(v * threads), row = packs.quotient(pack);
       places[v] = {first_row + row, int(pack - row * packs.divisor) * width};
     }
-    run<0>(held, places);
+    // Without conditions all loads of a stage are on their way before the first is waited for.
+    if (access == Access::wide && begin + packs_here <= rows * std::ptrdiff_t(packs.divisor))
+      return run<0, Packs::whole>(held, places);
+    run<0, Packs::some>(held, places);
     if constexpr (access == Access::single)
       for (int v = 0; v < vectors; ++v) rest(places[v]);
   }
@@ -81,14 +85,18 @@ struct FlatKernel {
  private:
   static constexpr std::ptrdiff_t largest = (std::ptrdiff_t(1) << 31) - packs_here;
 
-  template <int i>
+  // Do all packs of the team lie within the rows?
+  enum class Packs { whole, some };
+
+  template <int i, Packs kind>
   KOKKOS_FUNCTION void run(X* held, Place const* places) const {
     if constexpr (i < C::size) {
       auto const& s = stage<i>(chain);
 #pragma unroll
       for (int v = 0; v < vectors; ++v) {
         Place const at = places[v];
-        if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
+        if constexpr (kind == Packs::some)
+          if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
         if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, PairStage>) {
           X other;
           evaluate<i, Stores::no>(chain, other, s.template partner<width>(at), Results<Real, C>{});
@@ -97,7 +105,7 @@ struct FlatKernel {
           s.apply(held[v], at);
         }
       }
-      run<i + 1>(held, places);
+      run<i + 1, kind>(held, places);
     }
   }
   // What is left over of a row, one by one.
@@ -116,7 +124,7 @@ template <class Real, int width, Access access, class C>
 struct PassRowsKernel {
   static constexpr int threads = 1024, registers = 64;
   static constexpr int whole_rows = -1;
-  static constexpr int lone_block = 64 * width;  // columns that a lane with a row to itself adds up before it merges
+  static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
   using Scratch = ReduceScratch<slot>;
 
@@ -204,7 +212,7 @@ struct PassRowsKernel {
         if (only == whole_rows || only == i) {
           for (int segment = work.first_segment; segment < work.last_segment; ++segment) {
             int const begin = segment_begin(segment), end = segment_end(segment);
-            int const block = row_lanes == 1 ? lone_block : end - begin;
+            int const block = row_lanes == 1 ? alone * width : end - begin;
             Sum sum = s.template identity<Real>();
             for (int first = begin; first < end; first += block) {
               Sum part = s.template identity<Real>();

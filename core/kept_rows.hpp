@@ -29,7 +29,8 @@ struct KeptPack<width, Chain<First, Rest...>> {
 };
 template <int width, HasRowInput First, class... Rest>
 struct KeptPack<width, Chain<First, Rest...>> {
-  typename Pack<typename First::element, width>::Chunk chunk[Pack<typename First::element, width>::chunks];
+  using Words = WordsOf<typename First::element, width>;
+  typename Words::Chunk chunk[Words::chunks];
   KeptPack<width, Chain<Rest...>> rest;
 };
 
@@ -56,7 +57,7 @@ KOKKOS_FUNCTION void evaluate_kept(C const& chain, K const& kept, X& x, Place at
     using Given = std::remove_cvref_t<decltype(s)>;
     if constexpr (HasRowInput<Given>) {
       X input;
-      unpack(kept.chunk, input);
+      unpack<typename Given::element>(kept.chunk, input);
       s.take(x, input);
     } else if constexpr (is_stage_kind<Given, RowStage>) {
       s.apply(x, at, result<i>(results));
@@ -73,7 +74,7 @@ struct KeptRowsKernel {
   static constexpr int threads = lanes, rows_per_team = 1;
   // What is kept, and as little more as does without spilling.
   static constexpr int registers =
-      std::min(64, (ChainTypes<C>::row_stages > 1 ? 32 : 24) + 4 * vectors * ChainTypes<C>::input_chunks) +
+      std::min(64, (ChainTypes<C>::row_stages > 1 ? 32 : 28) + 4 * vectors * ChainTypes<C>::input_chunks) +
       ChainTypes<C>::extra_registers;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;

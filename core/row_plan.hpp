@@ -25,16 +25,17 @@ template <bool several_reductions>
 constexpr std::array narrow_layouts{RowLayout{8, 1},  RowLayout{8, 2},   RowLayout{16, 2}, RowLayout{32, 2},
                                     RowLayout{64, 2}, RowLayout{128, 2}, RowLayout{256, 2}};
 template <>
-constexpr std::array narrow_layouts<true>{RowLayout{8, 1},  RowLayout{8, 2},  RowLayout{16, 2}, RowLayout{32, 2},
-                                          RowLayout{32, 4}, RowLayout{64, 4}, RowLayout{128, 4}};
-// Wider rows, by the bytes of their row inputs in a pack, in 16: as many packs a lane as its registers can keep.
+inline constexpr std::array narrow_layouts<true>{RowLayout{8, 1},  RowLayout{8, 2},  RowLayout{16, 2}, RowLayout{32, 2},
+                                                 RowLayout{32, 4}, RowLayout{64, 4}, RowLayout{128, 4}};
+// Wider rows, by ChainTypes::input_chunks: as many packs a lane as its registers can keep.
 template <bool several_reductions, int input_chunks>
 constexpr std::array wide_layouts{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{1024, 4}};
 template <>
-constexpr std::array wide_layouts<false, 1>{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{512, 8},
-                                            RowLayout{1024, 8}};
+inline constexpr std::array wide_layouts<false, 1>{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{512, 8},
+                                                   RowLayout{1024, 8}};
 template <>
-constexpr std::array wide_layouts<true, 1>{RowLayout{256, 4}, RowLayout{256, 8}, RowLayout{512, 8}, RowLayout{1024, 8}};
+inline constexpr std::array wide_layouts<true, 1>{RowLayout{256, 4}, RowLayout{256, 8}, RowLayout{512, 8},
+                                                  RowLayout{1024, 8}};
 // Rows that are not held go by segments of this many packs.
 constexpr RowLayout segment_layout{1024, 2};
 // Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.

@@ -41,16 +41,37 @@ struct Place {
 
 namespace impl {
 
-// The memory of `width` elements, moved in accesses of at most 16 bytes.
-template <class Element, int width>
-struct Pack {
-  static constexpr int bytes = int(sizeof(Element)) * width;
-  static constexpr int alignment = bytes < 16 ? bytes : 16;
-  struct alignas(alignment) Chunk {
-    Element value[alignment / sizeof(Element)];
+// The memory of a pack of `bytes`, moved in accesses of at most 16: as words, since GPU compilers give elements that
+// are narrower registers of their own, and do not always make one access of many narrow ones.
+template <int bytes>
+struct Words {
+  static constexpr int alignment = bytes < 16 ? bytes : 16, per_chunk = alignment / 4, chunks = bytes / alignment;
+  static_assert(bytes % 4 == 0 && bytes % alignment == 0);
+  struct [[gnu::may_alias]] alignas(alignment) Chunk {
+    std::uint32_t word[per_chunk];
   };
-  static constexpr int per_chunk = alignment / int(sizeof(Element)), chunks = bytes / alignment;
 };
+template <class Element, int width>
+using WordsOf = Words<int(sizeof(Element)) * width>;
+
+// Element number `i` of those in words(0), words(1), ...
+template <class Element, class F>
+KOKKOS_FUNCTION auto element_of(F const& words, int i) {
+  if constexpr (sizeof(Element) == 8) {
+    struct {
+      std::uint32_t word[2];
+    } const both{{words(2 * i), words(2 * i + 1)}};
+    return to_real(Kokkos::bit_cast<Element>(both));
+  } else if constexpr (sizeof(Element) == 4) {
+    return to_real(Kokkos::bit_cast<Element>(words(i)));
+  } else if constexpr (std::is_same_v<Element, bf16>) {
+    return Kokkos::bit_cast<float>(i % 2 == 0 ? words(i / 2) << 16 : words(i / 2) & 0xffff0000u);
+  } else if constexpr (sizeof(Element) == 2) {
+    return to_real(Kokkos::bit_cast<Element>(std::uint16_t(words(i / 2) >> (16 * (i % 2)))));
+  } else {
+    return to_real(Kokkos::bit_cast<Element>(std::uint8_t(words(i / 4) >> (8 * (i % 4)))));
+  }
+}
 
 template <class Element>
 constexpr bool in_pairs = std::is_same_v<Element, bf16> || std::is_same_v<Element, fp16>;
@@ -65,23 +86,25 @@ KOKKOS_FUNCTION std::uint32_t pair_bits(float low, float high) {
 
 }  // namespace impl
 
-// x = the elements of the chunks.
-template <class Chunk, class X>
+// x = the X::width elements that the chunks are.
+template <class Element, class Chunk, class X>
 KOKKOS_FUNCTION void unpack(Chunk const* chunks, X& x) {
-  constexpr int per_chunk = int(sizeof(Chunk) / sizeof(chunks->value[0]));
+  using Words = impl::WordsOf<Element, X::width>;
+  auto const words = [=](int i) { return chunks[i / Words::per_chunk].word[i % Words::per_chunk]; };
 #pragma unroll
-  for (int c = 0; c < X::width / per_chunk; ++c) {
-    auto const chunk = chunks[c];
-#pragma unroll
-    for (int i = 0; i < per_chunk; ++i) x[c * per_chunk + i] = to_real(chunk.value[i]);
-  }
+  for (int i = 0; i < X::width; ++i) x[i] = impl::element_of<Element>(words, i);
 }
 
 // x = the X::width elements from `from` on.
 template <class Element, class X>
 KOKKOS_FUNCTION void read(Element const* from, X& x) {
   if constexpr (X::access == Access::wide) {
-    unpack(reinterpret_cast<typename impl::Pack<Element, X::width>::Chunk const*>(from), x);
+    using Words = impl::WordsOf<Element, X::width>;
+    auto const* memory = reinterpret_cast<typename Words::Chunk const*>(from);
+    typename Words::Chunk chunks[Words::chunks];
+#pragma unroll
+    for (int c = 0; c < Words::chunks; ++c) chunks[c] = memory[c];
+    unpack<Element>(chunks, x);
   } else {
     for (int i = 0; i < X::width; ++i) x[i] = to_real(from[i]);
   }
@@ -90,24 +113,25 @@ KOKKOS_FUNCTION void read(Element const* from, X& x) {
 // The X::width elements from `to` on = x, rounded to nearest.
 template <class Element, class X>
 KOKKOS_FUNCTION void write(Element* to, X const& x) {
-  using Pack = impl::Pack<Element, X::width>;
   if constexpr (X::access == Access::wide) {
-    auto* chunks = reinterpret_cast<typename Pack::Chunk*>(to);
-    for (int c = 0; c < X::width / Pack::per_chunk; ++c) {
-      if constexpr (impl::in_pairs<Element> && Pack::per_chunk % 2 == 0) {
-        // As words: GPU compilers do not always make one access of many narrow stores.
-        struct [[gnu::may_alias]] alignas(Pack::alignment) Words {
-          std::uint32_t word[Pack::per_chunk / 2];
-        } words;
-        for (int i = 0; i < Pack::per_chunk / 2; ++i)
-          words.word[i] = impl::pair_bits<Element>(float(x[c * Pack::per_chunk + 2 * i]),
-                                                   float(x[c * Pack::per_chunk + 2 * i + 1]));
-        reinterpret_cast<Words*>(to)[c] = words;
+    using Words = impl::WordsOf<Element, X::width>;
+    constexpr int in_chunk = Words::per_chunk * 4 / int(sizeof(Element));  // elements
+    auto* const memory = reinterpret_cast<typename Words::Chunk*>(to);
+#pragma unroll
+    for (int c = 0; c < Words::chunks; ++c) {
+      typename Words::Chunk chunk;
+      if constexpr (impl::in_pairs<Element>) {
+#pragma unroll
+        for (int i = 0; i < Words::per_chunk; ++i)
+          chunk.word[i] = impl::pair_bits<Element>(float(x[c * in_chunk + 2 * i]), float(x[c * in_chunk + 2 * i + 1]));
       } else {
-        typename Pack::Chunk chunk;
-        for (int i = 0; i < Pack::per_chunk; ++i) chunk.value[i] = from_real<Element>(x[c * Pack::per_chunk + i]);
-        chunks[c] = chunk;
+        struct {
+          Element value[in_chunk];
+        } elements;
+        for (int i = 0; i < in_chunk; ++i) elements.value[i] = from_real<Element>(x[c * in_chunk + i]);
+        chunk = Kokkos::bit_cast<typename Words::Chunk>(elements);
       }
+      memory[c] = chunk;
     }
   } else {
     for (int i = 0; i < X::width; ++i) to[i] = from_real<Element>(x[i]);

@@ -167,7 +167,7 @@ TEST_CASE("a chain moves what its stages say, and less than its stages alone") {
   auto const fused = kfuse::traffic(chain);
   CHECK(fused.bytes_read == 2 * matrix + columns * 4);
   CHECK(fused.bytes_written == 2 * matrix);
-  CHECK(fused.flops == std::size_t(1 + 3 + 1) * rows * columns);
+  CHECK(fused.flops == std::size_t(1 + 3 + 2) * rows * columns);
   // As launches of their own, add, the norm and the weight also load and store their values.
   auto const alone = kfuse::traffic_unfused(chain, 2);
   CHECK(alone.bytes_read == fused.bytes_read + 3 * matrix);

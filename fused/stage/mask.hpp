@@ -18,6 +18,7 @@ template <class Memory = void>
 struct Mask {
   using stage = ElementStage;
   using memory_space = Memory;
+  static constexpr int extra_registers = 8;
 
   Tensor<std::uint8_t const, 2> visible;  // [rows, columns]
   double value;                           // of what is hidden
@@ -26,7 +27,9 @@ struct Mask {
   void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    using Chunk = typename impl::Pack<std::uint8_t, X::width>::Chunk;  // of all values: at most eight
+    struct alignas(X::width) Chunk {
+      std::uint8_t value[X::width];
+    };
     auto const* row = visible.at(at.row, at.column);
     Chunk seen;
     if constexpr (X::access == Access::wide)

@@ -69,13 +69,10 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
   }
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
-    if constexpr (summation == Summation::plain) {
-      Sum part = 0;
-      for (auto v : x) part += v * v;
-      sum += part;
-    } else {
+    if constexpr (summation == Summation::plain)
+      for (auto v : x) sum += v * v;
+    else
       impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v * v; }));
-    }
   }
   template <class Sum>
   KOKKOS_FUNCTION auto finish(Sum const& sum, int columns) const {

@@ -158,9 +158,9 @@ struct RotateHeads {
     if constexpr (!std::is_same_v<In, Out>) {
       for (int i = 0; i < n && i < left; ++i) to[i] = from_real<Out>(to_real(from[i]));
     } else if constexpr (access == Access::wide) {
-      using Pack = impl::Pack<In, n>;
-      for (int c = 0; c < n / Pack::per_chunk; ++c)
-        reinterpret_cast<typename Pack::Chunk*>(to)[c] = reinterpret_cast<typename Pack::Chunk const*>(from)[c];
+      using Words = impl::WordsOf<In, n>;
+      for (int c = 0; c < Words::chunks; ++c)
+        reinterpret_cast<typename Words::Chunk*>(to)[c] = reinterpret_cast<typename Words::Chunk const*>(from)[c];
     } else {
       for (int i = 0; i < n && i < left; ++i) to[i] = from[i];
     }

@@ -77,7 +77,7 @@ struct SoftmaxWithSinks {
   using stage = RowStage;
   using memory_space = Memory;
   static constexpr int flops = 8;
-  static constexpr int extra_registers = 8;
+  static constexpr int extra_registers = 16;
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;
