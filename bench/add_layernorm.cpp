@@ -32,7 +32,7 @@ struct AddLayerNorm {
       for (int c = 0; c < columns; ++c) values[c] = (values[c] - mean) / std::sqrt(squares + 1e-5) * w[c] + b[c];
       return values;
     };
-    auto result = bench::output("y", y, normed, 3);
+    auto result = bench::output("y", y, normed, 4);
     result.floor = 1;  // the terms, not their sum, are what is rounded
     return {.fused =
                 [=](bench::Context<Space> const& on) {

@@ -74,10 +74,7 @@ struct FlatKernel {
       unsigned const pack = first + unsigned(v * threads), row = packs.quotient(pack);
       places[v] = {first_row + row, int(pack - row * packs.divisor) * width};
     }
-    // Without conditions all loads of a stage are on their way before the first is waited for.
-    if (access == Access::wide && begin + packs_here <= rows * std::ptrdiff_t(packs.divisor))
-      return run<0, Packs::whole>(held, places);
-    run<0, Packs::some>(held, places);
+    run<0>(held, places);
     if constexpr (access == Access::single)
       for (int v = 0; v < vectors; ++v) rest(places[v]);
   }
@@ -85,18 +82,14 @@ struct FlatKernel {
  private:
   static constexpr std::ptrdiff_t largest = (std::ptrdiff_t(1) << 31) - packs_here;
 
-  // Do all packs of the team lie within the rows?
-  enum class Packs { whole, some };
-
-  template <int i, Packs kind>
+  template <int i>
   KOKKOS_FUNCTION void run(X* held, Place const* places) const {
     if constexpr (i < C::size) {
       auto const& s = stage<i>(chain);
 #pragma unroll
       for (int v = 0; v < vectors; ++v) {
         Place const at = places[v];
-        if constexpr (kind == Packs::some)
-          if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
+        if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
         if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, PairStage>) {
           X other;
           evaluate<i, Stores::no>(chain, other, s.template partner<width>(at), Results<Real, C>{});
@@ -105,7 +98,7 @@ struct FlatKernel {
           s.apply(held[v], at);
         }
       }
-      run<i + 1, kind>(held, places);
+      run<i + 1>(held, places);
     }
   }
   // What is left over of a row, one by one.
@@ -162,22 +155,39 @@ struct PassRowsKernel {
     int first_segment, last_segment;  // [first, last)
   };
 
-  // visit(x, place) for this lane's values of the columns [first, last): packs, and what is left over one by one.
+  // visit(x, place, kept) for this lane's values of the columns [first, last): packs, several of which are on their way
+  // at once, and what is left over one by one.
   template <class F>
   KOKKOS_FUNCTION void each(Work const& work, int first, int last, F const& visit) const {
     if (work.row >= rows) return;
+    int const step = row_lanes * width;
     int c = first + work.rank * width;
-    for (; c + width <= last; c += row_lanes * width) {
+    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) {
+      constexpr int at_once = 4 / ChainTypes<C>::input_chunks;
+      for (; c < last - (at_once - 1) * step - width + 1; c += at_once * step) {
+        KeptPack<width, C> kept[at_once];
+#pragma unroll
+        for (int k = 0; k < at_once; ++k) keep(chain, kept[k], Place{work.row, c + k * step});
+#pragma unroll
+        for (int k = 0; k < at_once; ++k) {
+          Values<Real, width, access> x;
+          visit(x, Place{work.row, c + k * step}, kept[k]);
+        }
+      }
+    }
+    for (; c + width <= last; c += step) {
       Values<Real, width, access> x;
-      visit(x, Place{work.row, c});
+      visit(x, Place{work.row, c}, NotKept{});
     }
     if constexpr (width > 1)
       for (; c < last; ++c) {  // at most one lane has some
         Values<Real, 1, Access::single> x;
-        visit(x, Place{work.row, c});
+        visit(x, Place{work.row, c}, NotKept{});
       }
   }
-  KOKKOS_FUNCTION int segment_begin(int segment) const { return segment * segment_columns; }
+  KOKKOS_FUNCTION int segment_begin(int segment) const {
+    return segment * segment_columns;
+  }
   KOKKOS_FUNCTION int segment_end(int segment) const {
     return segment == segments - 1 ? columns : (segment + 1) * segment_columns;
   }
@@ -201,8 +211,9 @@ struct PassRowsKernel {
     if constexpr (i == C::size) {
       if constexpr (ChainTypes<C>::has_stores)
         for (int segment = work.first_segment; segment < work.last_segment; ++segment)
-          each(work, segment_begin(segment), segment_end(segment),
-               [&](auto& x, Place at) { evaluate<C::size, Stores::yes>(chain, x, at, results); });
+          each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at, auto const& kept) {
+            evaluate_kept<C::size, Stores::yes>(chain, kept, x, at, results);
+          });
     } else {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
@@ -216,8 +227,8 @@ struct PassRowsKernel {
             Sum sum = s.template identity<Real>();
             for (int first = begin; first < end; first += block) {
               Sum part = s.template identity<Real>();
-              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at) {
-                evaluate<i, Stores::no>(chain, x, at, results);
+              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at, auto const& kept) {
+                evaluate_kept<i, Stores::no>(chain, kept, x, at, results);
                 s.accumulate(part, x, at);
               });
               if (first == begin)

@@ -68,6 +68,13 @@ KOKKOS_FUNCTION void evaluate_kept(C const& chain, K const& kept, X& x, Place at
   }
 }
 
+// Nothing is kept: stages read what they need.
+struct NotKept {};
+template <int end, Stores stores, class C, class X, class R>
+KOKKOS_FUNCTION void evaluate_kept(C const& chain, NotKept, X& x, Place at, R const& results) {
+  evaluate<end, stores>(chain, x, at, results);
+}
+
 // One row to a team.
 template <class Real, int width, int lanes, int vectors, class C>
 struct KeptRowsKernel {
