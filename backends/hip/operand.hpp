@@ -13,7 +13,8 @@ namespace kfuse::hip {
 // What one lane has of an operand of a matrix instruction: `size` entries that lie one after the other along the depth.
 template <class Element, int size>
 struct Operand {
-  using Pack = impl::Pack<Element, size>;
+  using Words = impl::WordsOf<Element, size>;
+  static constexpr int per_chunk = Words::per_chunk * 4 / int(sizeof(Element));
 
   std::uint32_t word[size / 2];
 
@@ -21,11 +22,11 @@ struct Operand {
   template <class Tile>
   KOKKOS_FUNCTION static Operand of_row(Tile const& tile, int row, int column) {
     struct {
-      typename Pack::Chunk chunk[size / Pack::per_chunk];
+      typename Words::Chunk chunk[Words::chunks];
     } read;
 #pragma unroll
-    for (int c = 0; c < size / Pack::per_chunk; ++c)
-      read.chunk[c] = *reinterpret_cast<typename Pack::Chunk const*>(tile.at(row, column + c * Pack::per_chunk));
+    for (int c = 0; c < Words::chunks; ++c)
+      read.chunk[c] = *reinterpret_cast<typename Words::Chunk const*>(tile.at(row, column + c * per_chunk));
     return Kokkos::bit_cast<Operand>(read);
   }
   // tile(row + k, column) for k < size
@@ -41,8 +42,8 @@ struct Operand {
   // tile(row, column + k) = these
   template <class Tile>
   KOKKOS_FUNCTION void to_row(Tile const& tile, int row, int column) const {
-    static_assert(size == Pack::per_chunk, "a row's chunks do not lie side by side");
-    *reinterpret_cast<typename Pack::Chunk*>(tile.at(row, column)) = Kokkos::bit_cast<typename Pack::Chunk>(*this);
+    static_assert(size == per_chunk, "a row's chunks do not lie side by side");
+    *reinterpret_cast<typename Words::Chunk*>(tile.at(row, column)) = Kokkos::bit_cast<typename Words::Chunk>(*this);
   }
 };
 
