@@ -219,6 +219,10 @@ constexpr bool writes_memory = requires(S const& s) {
   s.writes();
 };
 template <class S>
+constexpr bool reads_memory = requires(S const& s) {
+  s.reads();
+};
+template <class S>
 constexpr bool is_in_place = requires {
   requires S::in_place;
 };
@@ -260,6 +264,7 @@ struct ChainTypes<Chain<S...>> {
     else
       return 0;
   }
+  static constexpr int readers = (int(reads_memory<S>) + ... + 0);
   static constexpr int all_chunks = (chunks_of<S>() + ... + 0) * (std::is_same_v<Real, double> ? 2 : 1);
   static constexpr int input_chunks = has_pairs || all_chunks > 2 || std::max({0, extra_registers_of<S>()...}) > 16
                                           ? 0

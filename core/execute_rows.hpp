@@ -51,8 +51,8 @@ template <class Real, int width, Access access, class C>
 struct FlatKernel {
   static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
   // One by one, the values of a pack come under conditions of their own.
-  static constexpr int registers =
-      32 + std::max(8, ChainTypes<C>::extra_registers) + (access == Access::single ? 16 : 0);
+  static constexpr int registers = 32 + std::max(8, ChainTypes<C>::extra_registers) +
+                                   4 * std::max(0, ChainTypes<C>::readers - 1) + (access == Access::single ? 16 : 0);
   using X = Values<Real, width, access>;
 
   C chain;
@@ -74,7 +74,10 @@ struct FlatKernel {
       unsigned const pack = first + unsigned(v * threads), row = packs.quotient(pack);
       places[v] = {first_row + row, int(pack - row * packs.divisor) * width};
     }
-    run<0>(held, places);
+    // Without conditions all loads of a stage are on their way before the first is waited for.
+    if (access == Access::wide && begin + packs_here <= rows * std::ptrdiff_t(packs.divisor))
+      return run<0, Packs::all>(held, places);
+    run<0, Packs::some>(held, places);
     if constexpr (access == Access::single)
       for (int v = 0; v < vectors; ++v) rest(places[v]);
   }
@@ -82,14 +85,18 @@ struct FlatKernel {
  private:
   static constexpr std::ptrdiff_t largest = (std::ptrdiff_t(1) << 31) - packs_here;
 
-  template <int i>
+  // Which of the team's packs lie within the rows.
+  enum class Packs { all, some };
+
+  template <int i, Packs packs_within>
   KOKKOS_FUNCTION void run(X* held, Place const* places) const {
     if constexpr (i < C::size) {
       auto const& s = stage<i>(chain);
 #pragma unroll
       for (int v = 0; v < vectors; ++v) {
         Place const at = places[v];
-        if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
+        if constexpr (packs_within == Packs::some)
+          if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
         if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, PairStage>) {
           X other;
           evaluate<i, Stores::no>(chain, other, s.template partner<width>(at), Results<Real, C>{});
@@ -98,7 +105,7 @@ struct FlatKernel {
           s.apply(held[v], at);
         }
       }
-      run<i + 1>(held, places);
+      run<i + 1, packs_within>(held, places);
     }
   }
   // What is left over of a row, one by one.
@@ -162,19 +169,7 @@ struct PassRowsKernel {
     if (work.row >= rows) return;
     int const step = row_lanes * width;
     int c = first + work.rank * width;
-    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) {
-      constexpr int at_once = 4 / ChainTypes<C>::input_chunks;
-      for (; c < last - (at_once - 1) * step - width + 1; c += at_once * step) {
-        KeptPack<width, C> kept[at_once];
-#pragma unroll
-        for (int k = 0; k < at_once; ++k) keep(chain, kept[k], Place{work.row, c + k * step});
-#pragma unroll
-        for (int k = 0; k < at_once; ++k) {
-          Values<Real, width, access> x;
-          visit(x, Place{work.row, c + k * step}, kept[k]);
-        }
-      }
-    }
+    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) c = each_kept(work.row, c, last, visit);
     for (; c + width <= last; c += step) {
       Values<Real, width, access> x;
       visit(x, Place{work.row, c}, NotKept{});
@@ -184,6 +179,31 @@ struct PassRowsKernel {
         Values<Real, 1, Access::single> x;
         visit(x, Place{work.row, c}, NotKept{});
       }
+  }
+  // The same for as many packs as go in whole steps from column `c` on: the next ones are on their way while visit
+  // works on those that are there. Returns the column that is left to begin with.
+  template <class F>
+  KOKKOS_FUNCTION int each_kept(std::ptrdiff_t row, int c, int last, F const& visit) const {
+    constexpr int at_once = 2 / ChainTypes<C>::input_chunks;
+    int const step = row_lanes * width, span = (at_once - 1) * step + width;
+    if (last - c < span) return c;
+    KeptPack<width, C> here[at_once], ahead[at_once];
+    auto const keep_from = [&](KeptPack<width, C>* kept, int column) {
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) keep(chain, kept[k], Place{row, column + k * step});
+    };
+    keep_from(here, c);
+    for (bool more = true; more; c += at_once * step) {
+      more = last - c - at_once * step >= span;
+      if (more) keep_from(ahead, c + at_once * step);
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) {
+        Values<Real, width, access> x;
+        visit(x, Place{row, c + k * step}, here[k]);
+        here[k] = ahead[k];
+      }
+    }
+    return c;
   }
   KOKKOS_FUNCTION int segment_begin(int segment) const {
     return segment * segment_columns;

@@ -37,7 +37,7 @@ template <>
 inline constexpr std::array wide_layouts<true, 1>{RowLayout{256, 4}, RowLayout{256, 8}, RowLayout{512, 8},
                                                   RowLayout{1024, 8}};
 // Rows that are not held go by segments of this many packs.
-constexpr RowLayout segment_layout{1024, 4};
+constexpr RowLayout segment_layout{512, 8};
 // Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.
 constexpr RowLayout flat_layout{256, 2};
 
