@@ -23,7 +23,8 @@ using kfuse::bf16;
 using kfuse::fp16;
 using namespace kfuse::test;
 
-constexpr double infinity = std::numeric_limits<double>::infinity(), nan_value = std::nan("");
+constexpr double infinity = std::numeric_limits<double>::infinity(),
+                 nan_value = std::numeric_limits<double>::quiet_NaN();
 
 // The definition: the first column that none of the others exceeds. A NaN exceeds every number.
 std::vector<int> columns_of_largest(std::vector<double> const& x, int columns) {

@@ -83,6 +83,20 @@ KOKKOS_INLINE_FUNCTION float exp(float x) {
 #endif
 }
 
+KOKKOS_INLINE_FUNCTION double add(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __dadd_rn(a, b);
+#else
+  return host::add(a, b);
+#endif
+}
+KOKKOS_INLINE_FUNCTION float add(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(a, b);
+#else
+  return host::add(a, b);
+#endif
+}
 KOKKOS_INLINE_FUNCTION double divide(double a, double b) {
   return a / b;
 }

@@ -7,6 +7,7 @@
 
 namespace kfuse::hip {
 
+using host::add;
 using host::bf16_bits;
 using host::bf16_pair_bits;
 using host::divide;

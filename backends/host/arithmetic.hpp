@@ -74,6 +74,21 @@ KOKKOS_INLINE_FUNCTION double exp(double x) {
   return Kokkos::exp(x);
 }
 
+// a + b, each rounded, whatever a and b are the results of: where compilers joined a product with the sum after it, a
+// stage's bits would depend on the kernel it stands in.
+KOKKOS_INLINE_FUNCTION float add(float a, float b) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#endif
+  return a + b;
+}
+KOKKOS_INLINE_FUNCTION double add(double a, double b) {
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#endif
+  return a + b;
+}
+
 // 2^x, a / b and 1 / x, to a few units in the last place. For b above 2^126 the quotient may be zero instead, and so
 // may powers and reciprocals below 2^-126.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {

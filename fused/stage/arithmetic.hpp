@@ -15,7 +15,7 @@ template <Operation operation, class X>
 KOKKOS_FUNCTION void combine(X& x, X const& other) {
   for (int i = 0; i < X::width; ++i) {
     if constexpr (operation == Operation::add)
-      x[i] += other[i];
+      x[i] = backend::add(x[i], other[i]);
     else
       x[i] *= other[i];
   }

@@ -159,12 +159,13 @@ struct CrossEntropy {
 #pragma unroll
     for (auto& v : x) v = exponential(v, r.high) * r.probability;
     if (holds<X::width>(at, r.label) || !counts)
-      for (int i = 0; i < X::width; ++i) x[i] = !counts ? Real(0) : at.column + i == r.label ? x[i] - r.at_label : x[i];
+      for (int i = 0; i < X::width; ++i)
+        x[i] = !counts ? Real(0) : at.column + i == r.label ? backend::add(x[i], -r.at_label) : x[i];
     if constexpr (smoothing == Smoothing::yes) {
       X const w = weights_at<X>(at);
       for (int i = 0; i < X::width; ++i) {
         Real const y = cap == 0 ? Real(0) : logits[i] * Real(1 / cap);
-        x[i] = counts ? (x[i] - w[i] * r.at_class) * (1 - y * y) : Real(0);
+        x[i] = counts ? backend::add(x[i], -(w[i] * r.at_class)) * (1 - y * y) : Real(0);
       }
     }
   }

@@ -53,7 +53,7 @@ struct Gather {
     if (!inside) looked_up = X{};
     for (int i = 0; i < X::width; ++i) {
       if constexpr (gathered == Gathered::adds)
-        x[i] += looked_up[i];
+        x[i] = backend::add(x[i], looked_up[i]);
       else
         x[i] = looked_up[i];
     }

@@ -23,7 +23,7 @@ struct ExponentialSum {
 // exp(v - high). The difference is taken first: it is exact where it matters, however large the values are.
 template <class Real>
 KOKKOS_FUNCTION Real exponential(Real v, Real high) {
-  return backend::exp2((v - high) * log2_e<Real>);
+  return backend::exp2(backend::add(v, -high) * log2_e<Real>);
 }
 
 template <class Real, class X>
@@ -33,7 +33,7 @@ KOKKOS_FUNCTION void add_exponentials(ExponentialSum<Real>& s, X const& x) {
   for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which the sum does not
   Real sum = exponential(x[0], high);
 #pragma unroll
-  for (int i = 1; i < X::width; ++i) sum += exponential(x[i], high);
+  for (int i = 1; i < X::width; ++i) sum = backend::add(sum, exponential(x[i], high));
   s.sum = s.sum * exponential(s.high, high) + sum;
   s.high = high;
 }
@@ -41,7 +41,7 @@ KOKKOS_FUNCTION void add_exponentials(ExponentialSum<Real>& s, X const& x) {
 template <class Real>
 KOKKOS_FUNCTION void merge_exponentials(ExponentialSum<Real>& a, ExponentialSum<Real> const& b) {
   Real const high = Kokkos::fmax(a.high, b.high);
-  a.sum = a.sum * exponential(a.high, high) + b.sum * exponential(b.high, high);
+  a.sum = backend::add(a.sum * exponential(a.high, high), b.sum * exponential(b.high, high));
   a.high = high;
 }
 
@@ -75,7 +75,7 @@ struct LogSoftmax {
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, Result<typename X::Real> const& r) const {
-    for (auto& v : x) v = v - r.high - r.log_sum;
+    for (auto& v : x) v = backend::add(v, -r.high) - r.log_sum;
   }
 };
 

@@ -107,7 +107,7 @@ struct Center : impl::SumOfRow<summation> {
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, typename X::Real mean) const {
-    for (auto& v : x) v -= mean;
+    for (auto& v : x) v = backend::add(v, -mean);
   }
 };
 

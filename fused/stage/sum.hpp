@@ -29,12 +29,12 @@ struct ExactSum {
 
 template <class Real>
 KOKKOS_FUNCTION void add_to(Real& sum, Real v) {
-  sum += v;
+  sum = backend::add(sum, v);
 }
 template <class Real>
 KOKKOS_FUNCTION void add_to(ExactSum<Real>& s, Real v) {
-  Real const total = s.sum + v, added = total - s.sum;
-  s.lost += (s.sum - (total - added)) + (v - added);
+  Real const total = backend::add(s.sum, v), added = total - s.sum;
+  s.lost += (s.sum - (total - added)) + backend::add(v, -added);
   s.sum = total;
 }
 template <class Real>
@@ -59,7 +59,7 @@ KOKKOS_FUNCTION typename X::Real sum_in_pairs(X const& x, F const& f) {
   if constexpr (count == 1)
     return f(x[begin]);
   else
-    return sum_in_pairs<begin, count / 2>(x, f) + sum_in_pairs<begin + count / 2, count - count / 2>(x, f);
+    return backend::add(sum_in_pairs<begin, count / 2>(x, f), sum_in_pairs<begin + count / 2, count - count / 2>(x, f));
 }
 
 // A stage with this base has accumulate(), finish() and apply() of its own.
