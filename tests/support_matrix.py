@@ -53,7 +53,7 @@ def ran_on_host(build):
 def record(log, space, device, date, commit):
     """The same of a run elsewhere. A test that failed takes its element type away."""
     text = pathlib.Path(log).read_text(errors="replace")
-    summary = re.search(r"test cases: +(\d+) \| +(\d+) passed \| (\d+) failed", text)
+    summary = re.search(r"test cases: +(\d+) \| +(\d+) passed \| +(\d+) failed", text)
     passed, failed = {}, {}
     for block in re.split(r"^={20,}$", text, flags=re.M):
         for file, test in re.findall(r"tests/(\w+)\.cpp:\d+:\n(?:TEST SUITE: .*\n)?TEST CASE:  (.*)", block):
@@ -65,14 +65,14 @@ def record(log, space, device, date, commit):
 
 
 def compiled(pattern):
-    """{operator: element types} with machine code for all of a vendor's chips that are read."""
+    """{operator: element types} with machine code for the chips of a vendor that are read."""
     lines = [line for line in (ROOT / "tests/device_code/budgets.tsv").read_text().splitlines() if line[0] != "#"]
     chips = lines[0].split("\t")[1:]
     result = {}
     for line in lines[1:]:
         name, *cells = line.split("\t")
         found = re.search(r"<(?:kfuse::)?(\w+)", name)
-        if all(cell != "-" for chip, cell in zip(chips, cells) if re.match(pattern, chip)) and found[1] in ELEMENTS:
+        if any(cell != "-" for chip, cell in zip(chips, cells) if re.match(pattern, chip)) and found[1] in ELEMENTS:
             result.setdefault(name.split()[0], set()).add(ELEMENTS[found[1]])
     return result
 

@@ -71,10 +71,19 @@ class Functor:
         name = f"{self.struct}<{', '.join(self.elements + self.numbers)}>"
         return name if self.stages is None else f"{name} of {len(self.stages)} stages"
 
+    def __str__(self):
+        return self.struct + (f"<{', '.join(map(str, self.arguments))}>" if self.arguments else "")
+
+    @property
+    def writes_values(self):
+        """Does one of its stages write values, and not only what a row has come to?"""
+        return any(part.struct.startswith("Store") for stage in self.stages or () for part in stage)
+
     @property
     def is_wide(self):
         """Does it promise accesses of 16 bytes? Only where a pack of the narrowest element has as many."""
-        if self.struct != "HeldRowsKernel" and "wide" not in self.numbers:  # held rows are always wide
+        # Rows in registers are always wide.
+        if self.struct not in ("HeldRowsKernel", "KeptRowsKernel") and "wide" not in self.numbers:
             return False
         width = next((int(word) for word in self.numbers if word.isdigit()), 0) if self.stages else 16
         return all(ELEMENT_BYTES[element] * width >= 16 for element in self.elements)
