@@ -71,7 +71,7 @@ TEST_CASE_TEMPLATE("every barrier of the kernels is missed", Space, SimulatedSpa
     CHECK(seen<Space>(work, {Fault::missing_barrier, barriers}) == "");  // there are no more
   };
   check(Norm{2000}, 2);   // in registers
-  check(Norm{20001}, 6);  // in passes, of three segments
+  check(Norm{40001}, 6);  // in passes, of three segments
   check(Product(), 5);
   check(Attention(), 3);
 }

@@ -26,7 +26,7 @@ using namespace kfuse::test;
 TEST_CASE_TEMPLATE("row operators that reduce are right on lanes", On, On<32, float>, On<64, bf16>) {
   using namespace kfuse;
   // Parts of a lane group to a row, whole groups, teams, passes; rows that allow wide access and rows that do not.
-  std::vector<int> const widths{1, 33, 56, 512, 1000, 4096, sizeof(typename On::Element) == 2 ? 33000 : 17000};
+  std::vector<int> const widths{1, 33, 56, 512, 1000, 4096, sizeof(typename On::Element) == 2 ? 70000 : 35000};
   auto const is_right = [&](char const* name, auto const& run) { check<On>(name, widths, run); };
   is_right("rmsnorm", [](auto& a) { rmsnorm(a.space, a.in('x'), a.weight('w'), a.out('y'), {}, a.workspace); });
   is_right("add_rmsnorm", [](auto& a) {

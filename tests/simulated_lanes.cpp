@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("a chain that reduces nothing reaches every value once, whate
 }
 
 TEST_CASE_TEMPLATE("segments of a long row with a team each give the bits of one team", Space, Lanes32, Lanes64) {
-  for (int const columns : {16388, 30001}) {
+  for (int const columns : {32772, 60001}) {
     CAPTURE(columns);
     auto const x = random_values<float>(2 * columns, 1);
     auto const whole = run<Space, float>(x, columns, Standardize());
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("segments of a long row with a team each give the bits of one
 }
 
 TEST_CASE_TEMPLATE("two reductions of one row, in registers, in passes and split", Space, Lanes32, Lanes64) {
-  for (int const columns : {40, 96, 1000, 5000, 17000}) {
+  for (int const columns : {40, 96, 1000, 5000, 33000}) {
     CAPTURE(columns);
     int const rows = columns < 100 ? 21 : 2;
     auto const x = random_values<float>(std::size_t(rows) * columns, columns, -9, 9);
@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("two reductions of one row, in registers, in passes and split
     auto const y = run<Space, float>(x, columns, kfuse::softmax());
     CHECK(deviation(y, expected, 1e-6) <= 1e-5);
     CHECK(run<Space, float>(x, columns, kfuse::softmax(), {.shift = 3}) == y);
-    if (columns > 16384) CHECK(run<Space, float>(x, columns, kfuse::softmax(), {.split = true}) == y);
+    if (columns > 32768) CHECK(run<Space, float>(x, columns, kfuse::softmax(), {.split = true}) == y);
   }
 }
 
