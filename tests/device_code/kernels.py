@@ -75,6 +75,12 @@ class Functor:
         return self.struct + (f"<{', '.join(map(str, self.arguments))}>" if self.arguments else "")
 
     @property
+    def reads_values(self):
+        """Does one of its stages read values by row and column, and not only what belongs to a row?"""
+        return self.stages is None or any(part.struct.startswith(("Load", "Gather", "Rotate"))
+                                          for stage in self.stages for part in stage)
+
+    @property
     def writes_values(self):
         """Does one of its stages write values, and not only what a row has come to?"""
         return any(part.struct.startswith("Store") for stage in self.stages or () for part in stage)
