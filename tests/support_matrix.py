@@ -23,9 +23,12 @@ VENDORS = {"CUDA": r"sm_\d+", "HIP": r"gfx"}
 
 
 def operators(root=ROOT):
-    """The names of fused/*.hpp, less the parts of another one: attention_rows is a part of attention."""
+    """The names of fused/*.hpp, less the parts of another one: attention_rows is a part of attention. What has device
+    code of its own is no part."""
     names = {path.stem for path in (root / "fused").glob("*.hpp")}
-    return sorted(name for name in names if not any(name.startswith(other + "_") for other in names))
+    whole = {path.stem for path in (root / "tests/device_code").glob("*.cpp")}
+    return sorted(name for name in names
+                  if name in whole or not any(name.startswith(other + "_") for other in names))
 
 
 def element_of(test):

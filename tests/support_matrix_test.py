@@ -63,6 +63,7 @@ class SupportMatrix(unittest.TestCase):
     def test_parts_are_no_operators(self):
         self.assertIn("attention", support_matrix.operators())
         self.assertNotIn("attention_rows", support_matrix.operators())
+        self.assertIn("rope_qkv", support_matrix.operators())
 
 
 if __name__ == "__main__":
