@@ -7,10 +7,10 @@
 // row stage and once to store, computing the values again; it takes any length and any alignment, and is the host's
 // loop.
 //
-// The bits of a result depend on the row's length and element types only. All kernels give lane l the packs l,
-// l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a fixed
-// length whose sums are merged in order, so it makes no difference whether one team takes all segments of a row, or,
-// where rows are few and a workspace is given, each segment has a team of its own.
+// The bits of a result depend on the chain, the row's length and the element types only. All kernels give lane l the
+// packs l, l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a
+// fixed length whose sums are merged in order, so it makes no difference whether one team takes all segments of a row,
+// or, where rows are few and a workspace is given, each segment has a team of its own.
 #ifndef KFUSE_CORE_EXECUTE_ROWS_HPP
 #define KFUSE_CORE_EXECUTE_ROWS_HPP
 
