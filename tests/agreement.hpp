@@ -75,7 +75,7 @@ std::string disagreement(std::vector<double> const& actual, std::vector<double> 
 // Are values the same, bit by bit, but for the bits of NaNs?
 template <class Element>
 bool same_values(Element const* a, Element const* b, std::size_t n) {
-  if (std::memcmp(a, b, n * sizeof(Element)) == 0) return true;
+  if (n == 0 || std::memcmp(a, b, n * sizeof(Element)) == 0) return true;
   for (std::size_t i = 0; i < n; ++i)
     if (std::memcmp(a + i, b + i, sizeof(Element)) != 0 && !(std::isnan(decode(a[i])) && std::isnan(decode(b[i]))))
       return false;

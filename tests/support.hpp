@@ -18,7 +18,7 @@ namespace kfuse::test {
 template <class A, class B>
 bool same_bits(A const& a, B const& b) {
   auto const x = elements(a), y = elements(b);
-  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0;
+  return x.size() == y.size() && (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0);
 }
 
 // What `call` throws, as text; empty if it does not throw a kfuse::Error.

@@ -146,6 +146,12 @@ def check(kernels, headers, sources, committed, versions, known_spills=KNOWN_SPI
     return faults, []
 
 
+def code_in(folder):
+    """What CMakeLists.txt compiles of the operators, and nothing that an earlier one has left in the folder."""
+    outputs = (pathlib.Path(line) for line in (folder / "outputs.txt").read_text().splitlines())
+    return sorted(path for path in outputs if path.parent.name == "code")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
@@ -155,12 +161,11 @@ def main():
 
     description = HERE.parents[1] / "build/deps/device-code.json"
     sources = {path.stem for path in HERE.glob("*.cpp")}
-    files = [path for path in sorted((arguments.folder / "code").iterdir())
-             if path.suffix in (".fatbin", ".co") and path.name.split(".")[0] in sources]
     if not description.exists() or not (arguments.folder / "compiled").exists():
         print("skipped: nothing has been compiled, see device_code_compile")
         return SKIPPED
     tools = json.loads(description.read_text())
+    files = code_in(arguments.folder)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # the time is the disassemblers'
         kernels = [kernel for found in pool.map(lambda file: read_file(tools, file), files) for kernel in found]
     if arguments.list:
