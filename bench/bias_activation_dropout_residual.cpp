@@ -27,8 +27,9 @@ struct BiasActivationDropoutResidual {
       auto values = bench::row<Space>(residual, r);
       auto const v = bench::row<Space>(x, r), b = bench::row<Space>(bias);
       for (int c = 0; c < columns; ++c) {
-        double const biased = v[c] + b[c], word = kfuse::random_quad(random_state, r, c / 4)[c % 4];
-        if (word >= p * 0x1p32) values[c] += biased / 2 * std::erfc(-biased / std::sqrt(2.0)) / (1 - p);
+        double const biased = v[c] + b[c];
+        if (!kfuse::dropout(p, random_state).drops(random_state, r, c))
+          values[c] += biased / 2 * std::erfc(-biased / std::sqrt(2.0)) / (1 - p);
       }
       return values;
     };

@@ -32,10 +32,8 @@ struct Embedding {
 
     auto const dropped = [=](std::ptrdiff_t r) {
       auto values = bench::row<Space>(words, tokens[r]);
-      for (int c = 0; c < columns; ++c) {
-        double const word = kfuse::random_quad(random, r, c / 4)[c % 4];
-        values[c] = word < 0.1 * 0x1p32 ? 0 : values[c] / 0.9;
-      }
+      for (int c = 0; c < columns; ++c)
+        values[c] = kfuse::dropout(0.1, random).drops(random, r, c) ? 0 : values[c] / 0.9;
       return values;
     };
     return {.fused =

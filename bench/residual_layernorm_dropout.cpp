@@ -28,7 +28,7 @@ struct ResidualLayerNormDropout {
       for (double const v : values) squares += (v - mean) * (v - mean) / columns;
       for (int c = 0; c < columns; ++c) {
         double const normed = (values[c] - mean) / std::sqrt(squares + 1e-5) * w[c] + b[c];
-        values[c] = kfuse::random_quad(random, r, c / 4)[c % 4] < 0.1 * 0x1p32 ? 0 : normed / 0.9;
+        values[c] = kfuse::dropout(0.1, random).drops(random, r, c) ? 0 : normed / 0.9;
       }
       return values;
     };

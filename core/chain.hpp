@@ -13,7 +13,10 @@
 //   };
 //
 // ElementStage  apply(x, place) maps the values x at a place. It may read memory (kfuse::read) and write it
-//               (kfuse::write) there, and then says so, below.
+//               (kfuse::write) there, and then says so, below. In two steps, a kernel can read ahead, for all stages of
+//               a chain at once, and lose no time in between; the stage then has no apply:
+//                 fetch<X>(place) -> F   reads (kfuse::fetch), and does no more with what it has read than it must
+//                 take(x, F, place)      the rest
 // RowStage      also reduces over the row. With Real = typename X::Real:
 //                 identity<Real>() -> Sum      the sum of nothing
 //                 accumulate(sum, x, place)    takes x in
@@ -34,8 +37,8 @@
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
 //   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
-//   Tensor<Element const, 2> row_input() const, take(x, input)   for a stage that reads a matrix at its own row and
-//                                   columns and nowhere else: its apply in two steps, so that wide rows can be kept
+//   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of a matrix, from its own row
+//                                   and columns, and of nothing else: so wide rows can be kept
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 // A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
@@ -227,8 +230,8 @@ constexpr bool is_in_place = requires {
   requires S::in_place;
 };
 template <class S>
-concept HasRowInput = requires(S const& s) {
-  s.row_input();
+constexpr bool is_row_input = requires {
+  requires S::row_input;
 };
 
 // A chain works in double as soon as one of its stages touches doubles.
@@ -259,7 +262,7 @@ struct ChainTypes<Chain<S...>> {
   // they are not kept, because there are none, or too many, or values of other places are needed.
   template <class Given>
   static constexpr int chunks_of() {
-    if constexpr (HasRowInput<Given>)
+    if constexpr (is_row_input<Given>)
       return (width * int(sizeof(typename Given::element)) + 15) / 16;
     else
       return 0;

@@ -55,6 +55,19 @@ constexpr std::size_t slot_bytes(std::type_identity<Chain<S...>>) {
   return (std::max({std::size_t(16), size(std::type_identity<S>{})...}) + 15) / 16 * 16;
 }
 
+// x = what an element stage makes of the values at `at`.
+template <class S, class X>
+concept Fetches = requires(S const& s, Place at) {
+  s.template fetch<X>(at);
+};
+template <class S, class X>
+KOKKOS_FUNCTION void apply(S const& s, X& x, Place at) {
+  if constexpr (Fetches<S, X>)
+    s.take(x, s.template fetch<X>(at), at);
+  else
+    s.apply(x, at);
+}
+
 enum class Stores { no, yes };
 
 // x = what the chain's first `end` stages make of the values at `at`.
@@ -70,7 +83,7 @@ KOKKOS_FUNCTION void evaluate(C const& chain, X& x, Place at, R const& results) 
       evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
       s.apply(x, other, at);
     } else if constexpr (stores == Stores::yes || !writes_memory<Given>) {
-      s.apply(x, at);
+      apply(s, x, at);
     }
     evaluate<end, stores, i + 1>(chain, x, at, results);
   }

@@ -19,6 +19,7 @@
 #include <kfuse/core/held_rows.hpp>
 #include <kfuse/core/kept_rows.hpp>
 #include <kfuse/core/launch.hpp>
+#include <kfuse/core/read_ahead.hpp>
 #include <kfuse/core/row_plan.hpp>
 #include <kfuse/core/row_reduce.hpp>
 
@@ -52,7 +53,9 @@ struct FlatKernel {
   static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
   // One by one, the values of a pack come under conditions of their own.
   static constexpr int registers = 32 + std::max(8, ChainTypes<C>::extra_registers) +
-                                   4 * std::max(0, ChainTypes<C>::readers - 1) + (access == Access::single ? 16 : 0);
+                                   4 * vectors * std::max(0, ChainTypes<C>::readers - 1) +
+                                   (access == Access::single ? 16 : 0);
+  static constexpr Ahead ahead = access == Access::wide ? Ahead::all : Ahead::none;  // single values take registers
   using X = Values<Real, width, access>;
 
   C chain;
@@ -67,19 +70,16 @@ struct FlatKernel {
     // Counted from the first row, or, where that number is too large, from the one this team begins in.
     std::ptrdiff_t const first_row = begin < largest ? 0 : begin / std::ptrdiff_t(packs.divisor);
     auto const first = unsigned(begin - first_row * std::ptrdiff_t(packs.divisor)) + unsigned(lanes.rank());
-    X held[vectors];
-    Place places[vectors];
-#pragma unroll
-    for (int v = 0; v < vectors; ++v) {
+    auto const place = [=, this](int v) {
       unsigned const pack = first + unsigned(v * threads), row = packs.quotient(pack);
-      places[v] = {first_row + row, int(pack - row * packs.divisor) * width};
-    }
-    // Without conditions all loads of a stage are on their way before the first is waited for.
+      return Place{first_row + row, int(pack - row * packs.divisor) * width};
+    };
+    // Without conditions all that is read is on its way before the first of it is waited for.
     if (access == Access::wide && begin + packs_here <= rows * std::ptrdiff_t(packs.divisor))
-      return run<0, Packs::all>(held, places);
-    run<0, Packs::some>(held, places);
+      return run<Packs::all>(place);
+    run<Packs::some>(place);
     if constexpr (access == Access::single)
-      for (int v = 0; v < vectors; ++v) rest(places[v]);
+      for (int v = 0; v < vectors; ++v) rest(place(v));
   }
 
  private:
@@ -88,25 +88,24 @@ struct FlatKernel {
   // Which of the team's packs lie within the rows.
   enum class Packs { all, some };
 
-  template <int i, Packs packs_within>
-  KOKKOS_FUNCTION void run(X* held, Place const* places) const {
-    if constexpr (i < C::size) {
-      auto const& s = stage<i>(chain);
+  template <Packs packs_within, class P, class F>
+  KOKKOS_FUNCTION void each(P const& place, F const& visit) const {
 #pragma unroll
-      for (int v = 0; v < vectors; ++v) {
-        Place const at = places[v];
-        if constexpr (packs_within == Packs::some)
-          if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
-        if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, PairStage>) {
-          X other;
-          evaluate<i, Stores::no>(chain, other, s.template partner<width>(at), Results<Real, C>{});
-          s.apply(held[v], other, at);
-        } else {
-          s.apply(held[v], at);
-        }
-      }
-      run<i + 1, packs_within>(held, places);
+    for (int v = 0; v < vectors; ++v) {
+      Place const at = place(v);
+      if constexpr (packs_within == Packs::some)
+        if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
+      visit(at, v);
     }
+  }
+  template <Packs packs_within, class P>
+  KOKKOS_FUNCTION void run(P const& place) const {
+    ReadAhead<X, ahead, C> read[vectors];
+    each<packs_within>(place, [&](Place at, int v) { read_ahead(chain, read[v], at); });
+    each<packs_within>(place, [&](Place at, int v) {
+      X x;
+      evaluate_read<C::size, Stores::yes>(chain, read[v], x, at, Results<Real, C>{});
+    });
   }
   // What is left over of a row, one by one.
   KOKKOS_FUNCTION void rest(Place at) const {
@@ -162,40 +161,40 @@ struct PassRowsKernel {
     int first_segment, last_segment;  // [first, last)
   };
 
-  // visit(x, place, kept) for this lane's values of the columns [first, last): packs, several of which are on their way
+  // visit(x, place, read) for this lane's values of the columns [first, last): packs, several of which are on their way
   // at once, and what is left over one by one.
   template <class F>
   KOKKOS_FUNCTION void each(Work const& work, int first, int last, F const& visit) const {
     if (work.row >= rows) return;
     int const step = row_lanes * width;
     int c = first + work.rank * width;
-    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) c = each_kept(work.row, c, last, visit);
+    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) c = each_read(work.row, c, last, visit);
     for (; c + width <= last; c += step) {
       Values<Real, width, access> x;
-      visit(x, Place{work.row, c}, NotKept{});
+      visit(x, Place{work.row, c}, NothingRead{});
     }
     if constexpr (width > 1)
       for (; c < last; ++c) {  // at most one lane has some
         Values<Real, 1, Access::single> x;
-        visit(x, Place{work.row, c}, NotKept{});
+        visit(x, Place{work.row, c}, NothingRead{});
       }
   }
   // The same for as many packs as go in whole steps from column `c` on: the next ones are on their way while visit
   // works on those that are there. Returns the column that is left to begin with.
   template <class F>
-  KOKKOS_FUNCTION int each_kept(std::ptrdiff_t row, int c, int last, F const& visit) const {
+  KOKKOS_FUNCTION int each_read(std::ptrdiff_t row, int c, int last, F const& visit) const {
     constexpr int at_once = 2 / ChainTypes<C>::input_chunks;
     int const step = row_lanes * width, span = (at_once - 1) * step + width;
     if (last - c < span) return c;
-    KeptPack<width, C> here[at_once], ahead[at_once];
-    auto const keep_from = [&](KeptPack<width, C>* kept, int column) {
+    ReadAhead<Values<Real, width, access>, Ahead::row_inputs, C> here[at_once], ahead[at_once];
+    auto const read_from = [&](auto* read, int column) {
 #pragma unroll
-      for (int k = 0; k < at_once; ++k) keep(chain, kept[k], Place{row, column + k * step});
+      for (int k = 0; k < at_once; ++k) read_ahead(chain, read[k], Place{row, column + k * step});
     };
-    keep_from(here, c);
+    read_from(here, c);
     for (bool more = true; more; c += at_once * step) {
       more = last - c - at_once * step >= span;
-      if (more) keep_from(ahead, c + at_once * step);
+      if (more) read_from(ahead, c + at_once * step);
 #pragma unroll
       for (int k = 0; k < at_once; ++k) {
         Values<Real, width, access> x;
@@ -231,8 +230,8 @@ struct PassRowsKernel {
     if constexpr (i == C::size) {
       if constexpr (ChainTypes<C>::has_stores)
         for (int segment = work.first_segment; segment < work.last_segment; ++segment)
-          each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at, auto const& kept) {
-            evaluate_kept<C::size, Stores::yes>(chain, kept, x, at, results);
+          each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at, auto const& read) {
+            evaluate_read<C::size, Stores::yes>(chain, read, x, at, results);
           });
     } else {
       auto const& s = stage<i>(chain);
@@ -247,8 +246,8 @@ struct PassRowsKernel {
             Sum sum = s.template identity<Real>();
             for (int first = begin; first < end; first += block) {
               Sum part = s.template identity<Real>();
-              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at, auto const& kept) {
-                evaluate_kept<i, Stores::no>(chain, kept, x, at, results);
+              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at, auto const& read) {
+                evaluate_read<i, Stores::no>(chain, read, x, at, results);
                 s.accumulate(part, x, at);
               });
               if (first == begin)

@@ -74,7 +74,7 @@ struct HeldRowsKernel {
           s.apply(x, other, at);
         });
       } else {
-        each(first, held, [&](X& x, Place at) { s.apply(x, at); });
+        each(first, held, [&](X& x, Place at) { apply(s, x, at); });
       }
       run<i + 1>(team_lanes, first, held, results, scratch);
     }

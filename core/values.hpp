@@ -86,28 +86,51 @@ KOKKOS_FUNCTION std::uint32_t pair_bits(float low, float high) {
 
 }  // namespace impl
 
-// x = the X::width elements that the chunks are.
-template <class Element, class Chunk, class X>
-KOKKOS_FUNCTION void unpack(Chunk const* chunks, X& x) {
-  using Words = impl::WordsOf<Element, X::width>;
-  auto const words = [=](int i) { return chunks[i / Words::per_chunk].word[i % Words::per_chunk]; };
+// `width` consecutive elements as they are in memory.
+template <class Element, int width, Access access>
+struct Packed {
+  Element element[width];
+};
+template <class Element, int width>
+struct Packed<Element, width, Access::wide> {
+  using Words = impl::WordsOf<Element, width>;
+  typename Words::Chunk chunk[Words::chunks];
+};
+
+// The X::width elements from `from` on.
+template <class X, class Element>
+KOKKOS_FUNCTION Packed<Element, X::width, X::access> fetch(Element const* from) {
+  Packed<Element, X::width, X::access> packed;
+  if constexpr (X::access == Access::wide) {
+    using Words = impl::WordsOf<Element, X::width>;
+    auto const* memory = reinterpret_cast<typename Words::Chunk const*>(from);
 #pragma unroll
-  for (int i = 0; i < X::width; ++i) x[i] = impl::element_of<Element>(words, i);
+    for (int c = 0; c < Words::chunks; ++c) packed.chunk[c] = memory[c];
+  } else {
+#pragma unroll
+    for (int i = 0; i < X::width; ++i) packed.element[i] = from[i];
+  }
+  return packed;
+}
+
+// x = the elements' values.
+template <class Element, class X>
+KOKKOS_FUNCTION void unpack(Packed<Element, X::width, X::access> const& packed, X& x) {
+  if constexpr (X::access == Access::wide) {
+    using Words = impl::WordsOf<Element, X::width>;
+    auto const words = [&](int i) { return packed.chunk[i / Words::per_chunk].word[i % Words::per_chunk]; };
+#pragma unroll
+    for (int i = 0; i < X::width; ++i) x[i] = impl::element_of<Element>(words, i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < X::width; ++i) x[i] = to_real(packed.element[i]);
+  }
 }
 
 // x = the X::width elements from `from` on.
 template <class Element, class X>
 KOKKOS_FUNCTION void read(Element const* from, X& x) {
-  if constexpr (X::access == Access::wide) {
-    using Words = impl::WordsOf<Element, X::width>;
-    auto const* memory = reinterpret_cast<typename Words::Chunk const*>(from);
-    typename Words::Chunk chunks[Words::chunks];
-#pragma unroll
-    for (int c = 0; c < Words::chunks; ++c) chunks[c] = memory[c];
-    unpack<Element>(chunks, x);
-  } else {
-    for (int i = 0; i < X::width; ++i) x[i] = to_real(from[i]);
-  }
+  unpack(fetch<X>(from), x);
 }
 
 // The X::width elements from `to` on = x, rounded to nearest.

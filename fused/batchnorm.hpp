@@ -66,8 +66,8 @@ auto batchnorm_chain(X const& x, BatchNormChannels<Element> const& channels, Y c
 template <class Real, int width, class C>
 struct BatchNormKernel {
   static constexpr int threads = 256;
-  // Two packs in flight beside three values for each column of a pack.
-  static constexpr int vectors = 2, registers = 64;
+  // Four packs in flight, as they are in memory, beside three values for each column of a pack.
+  static constexpr int vectors = 4, registers = 64;
   static constexpr int rows_of_lane = 8;  // so many times less is read of the parameters
   using X = Values<Real, width, Access::wide>;
 
@@ -90,24 +90,28 @@ struct BatchNormKernel {
     if (pack >= packs || down >= step) return;
     std::ptrdiff_t const first = std::ptrdiff_t(team.league_rank() / tiles) * rows_here;
     std::ptrdiff_t const end = first + rows_here < rows ? first + rows_here : rows;
+    auto const& load = stage<0>(chain);
     auto const& batchnorm = stage<1>(chain);
+    auto const& store = stage<2>(chain);
     auto const held = batchnorm.template held<X>(pack * width);
     for (std::ptrdiff_t row = first + down; row < end; row += vectors * step) {
-      X x[vectors];
-      for_each_row(row, end, [&](int v, std::ptrdiff_t r) { stage<0>(chain).apply(x[v], {r, pack * width}); });
-      for_each_row(row, end, [&](int v, std::ptrdiff_t r) {
-        held.apply(x[v], batchnorm.low);
-        stage<2>(chain).apply(x[v], {r, pack * width});
+      decltype(load.template fetch<X>(Place{})) read[vectors];
+      for_each_row({row, pack * width}, end, [&](int v, Place at) { read[v] = load.template fetch<X>(at); });
+      for_each_row({row, pack * width}, end, [&](int v, Place at) {
+        X x;
+        load.take(x, read[v], at);
+        held.apply(x, batchnorm.low);
+        store.apply(x, at);
       });
     }
   }
 
  private:
   template <class F>
-  KOKKOS_FUNCTION void for_each_row(std::ptrdiff_t row, std::ptrdiff_t end, F const& visit) const {
+  KOKKOS_FUNCTION void for_each_row(Place at, std::ptrdiff_t end, F const& visit) const {
 #pragma unroll
-    for (int v = 0; v < vectors; ++v)
-      if (row + v * step < end) visit(v, row + v * step);
+    for (int v = 0; v < vectors; ++v, at.row += step)
+      if (at.row < end) visit(v, at);
   }
 };
 

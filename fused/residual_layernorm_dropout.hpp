@@ -46,7 +46,7 @@ struct IfGiven {
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    if (given) inner.apply(x, at);
+    if (given) impl::apply(inner, x, at);
   }
 
  private:

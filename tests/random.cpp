@@ -15,6 +15,7 @@
 #include <limits>
 #include <vector>
 
+#include "dropped.hpp"
 #include "support.hpp"
 
 namespace {
@@ -25,24 +26,32 @@ using kfuse::RandomState;
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// A test vector of Random123 for philox4x32-10.
+// Test vectors of Random123 for philox4x32-10 and philox4x32-7.
 struct Known {
-  std::uint32_t counter[4], key[2], output[4];
+  std::uint32_t counter[4], key[2], output[4], after_seven[4];
 };
 constexpr Known known[] = {
-    {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-    {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {{0, 0, 0, 0},
+     {0, 0},
+     {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+     {0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}},
+    {{~0u, ~0u, ~0u, ~0u},
+     {~0u, ~0u},
+     {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+     {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}},
     {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
      {0xa4093822, 0x299f31d0},
-     {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+     {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+     {0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}},
 };
 
+template <int rounds>
 struct Draw {
   Kokkos::View<std::uint32_t*, Space> words;
   Known given;
   KOKKOS_FUNCTION void operator()(int) const {
     auto const& c = given.counter;
-    auto const drawn = kfuse::philox({{c[0], c[1], c[2], c[3]}}, given.key[0], given.key[1]);
+    auto const drawn = kfuse::philox<rounds>({{c[0], c[1], c[2], c[3]}}, given.key[0], given.key[1]);
     for (int i = 0; i < 4; ++i) words(i) = drawn[i];
   }
 };
@@ -76,16 +85,23 @@ double agreement(std::vector<double> const& a, std::vector<double> const& b) {
 
 }  // namespace
 
+template <int rounds>
+void check_vector(Known const& k, std::uint32_t const* output) {
+  auto const& c = k.counter;
+  auto const drawn = kfuse::philox<rounds>({{c[0], c[1], c[2], c[3]}}, k.key[0], k.key[1]);
+  Kokkos::View<std::uint32_t*, Space> const words("words", 4);
+  Kokkos::parallel_for("draw", Kokkos::RangePolicy<Space>(0, 1), Draw<rounds>{words, k});
+  auto const on_device = elements(words);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(drawn[i] == output[i]);
+    CHECK(on_device[i] == output[i]);
+  }
+}
+
 TEST_CASE("Philox gives the published vectors on the host and on the device") {
   for (Known const& k : known) {
-    auto const drawn = kfuse::philox({{k.counter[0], k.counter[1], k.counter[2], k.counter[3]}}, k.key[0], k.key[1]);
-    Kokkos::View<std::uint32_t*, Space> const words("words", 4);
-    Kokkos::parallel_for("draw", Kokkos::RangePolicy<Space>(0, 1), Draw{words, k});
-    auto const on_device = elements(words);
-    for (int i = 0; i < 4; ++i) {
-      CHECK(drawn[i] == k.output[i]);
-      CHECK(on_device[i] == k.output[i]);
-    }
+    check_vector<10>(k, k.output);
+    check_vector<7>(k, k.after_seven);
   }
 }
 
@@ -103,19 +119,26 @@ TEST_CASE("streams, blocks and rows do not meet") {
   CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
 }
 
-TEST_CASE("dropout keeps the values whose word is not below p, scaled, and zeroes the others") {
+TEST_CASE("dropout keeps the values whose number is not below p, scaled, and zeroes the others") {
   RandomState const state{(std::uint64_t(5) << 32) + 3, (std::uint64_t(1) << 40) + 9};
   for (double p : {0.1, 0.5, 0.9}) {
     int const rows = 5, columns = 37;
     auto const x = random_values<float>(rows * columns, 1);
-    auto const y = dropped(rows, columns, x, p, state);
-    std::vector<double> expected(x.size());
-    for (int r = 0; r < rows; ++r)
-      for (int c = 0; c < columns; ++c) {
-        std::size_t const i = std::size_t(r) * columns + c;
-        expected[i] = word(state, r, c) < p * 0x1p32 ? 0 : x[i] / (1 - p);
-      }
-    CHECK(deviation(y, expected) < tolerance<float>());
+    CHECK(deviation(dropped(rows, columns, x, p, state), kfuse::test::dropped(x, columns, p, state)) <
+          tolerance<float>());
+  }
+}
+
+// Of 2^20 values with p near 0, 1.5 of 65536 have an upper half that decides nothing, and half of these are dropped.
+TEST_CASE("p counts to 32 bits: where the upper half of a number does not decide, the lower one does") {
+  int const rows = 256, columns = 4096;
+  std::vector<double> const ones(std::size_t(rows) * columns, 1);
+  for (double const p : {0x1.8p-16, 1 - 0x1.8p-16}) {
+    auto const y = mask(rows, columns, p, {5, 1});
+    auto const expected = kfuse::test::dropped(ones, columns, p, {5, 1});
+    auto const coarse = kfuse::test::dropped(ones, columns, p + 0x1p-17, {5, 1});
+    CHECK(deviation(y, expected) < 1e-6);
+    CHECK(std::count(coarse.begin(), coarse.end(), 0.0) > std::count(expected.begin(), expected.end(), 0.0));
   }
 }
 

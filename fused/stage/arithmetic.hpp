@@ -11,8 +11,10 @@ namespace impl {
 
 enum class Operation { add, multiply };
 
-template <Operation operation, class X>
-KOKKOS_FUNCTION void combine(X& x, X const& other) {
+template <Operation operation, class X, class Element>
+KOKKOS_FUNCTION void combine(X& x, Packed<Element, X::width, X::access> const& packed) {
+  X other;
+  unpack(packed, other);
   for (int i = 0; i < X::width; ++i) {
     if constexpr (operation == Operation::add)
       x[i] = backend::add(x[i], other[i]);
@@ -30,23 +32,21 @@ struct WithMatrix {
   using element = Element;
   using memory_space = Memory;
   static constexpr int flops = 1;
+  static constexpr bool row_input = true;
 
   Tensor<Element const, 2> from;  // [rows, columns]
 
   auto reads() const { return std::array{span_of(from)}; }
-  KOKKOS_FUNCTION auto const& row_input() const { return from; }
   void check(std::string_view where, Shape shape) const {
     impl::check_matrix(from, where, operation == impl::Operation::add ? "add" : "multiply", shape);
   }
   template <class X>
-  KOKKOS_FUNCTION void take(X& x, X const& input) const {
-    impl::combine<operation>(x, input);
+  KOKKOS_FUNCTION auto fetch(Place at) const {
+    return kfuse::fetch<X>(from.at(at.row, at.column));
   }
-  template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    X input;
-    read(from.at(at.row, at.column), input);
-    take(x, input);
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    impl::combine<operation>(x, fetched);
   }
 };
 
@@ -65,10 +65,12 @@ struct WithVector {
     impl::check_vector(from, where, operation == impl::Operation::add ? "bias" : "weight", shape);
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    X other;
-    read(from.at(at.column), other);
-    impl::combine<operation>(x, other);
+  KOKKOS_FUNCTION auto fetch(Place at) const {
+    return kfuse::fetch<X>(from.at(at.column));
+  }
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    impl::combine<operation>(x, fetched);
   }
 };
 

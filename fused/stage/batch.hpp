@@ -84,9 +84,13 @@ struct LoadBatch {
   auto reads() const { return std::array{impl::span_of_batch(from)}; }
   void check(std::string_view where, Shape shape) const { impl::check_batch(from, where, "load_batch", shape); }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION auto fetch(Place at) const {
     auto const index = rows.of(at.row);
-    read(from.at(index.batch, index.row, at.column), x);
+    return kfuse::fetch<X>(from.at(index.batch, index.row, at.column));
+  }
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    unpack(fetched, x);
   }
 };
 

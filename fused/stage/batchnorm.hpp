@@ -119,12 +119,19 @@ struct BatchNormRows {
     for (Span& s : spans) s.element_bytes = 0;
     return spans;
   }
+  struct Fetched {
+    Element mean, variance, weight, bias;
+  };
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    using Real = typename X::Real;
+  KOKKOS_FUNCTION Fetched fetch(Place at) const {
     int const c = rows.of(at.row).row;
-    Real const mean = to_real(channels.mean(c)), bias = to_real(channels.bias(c));
-    Real const factor = channels.inverse_deviation(Real(to_real(channels.variance(c)))) * to_real(channels.weight(c));
+    return {channels.mean(c), channels.variance(c), channels.weight(c), channels.bias(c)};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    using Real = typename X::Real;
+    Real const mean = to_real(fetched.mean), bias = to_real(fetched.bias);
+    Real const factor = channels.inverse_deviation(Real(to_real(fetched.variance))) * to_real(fetched.weight);
     for (auto& v : x) v = impl::batchnormed(v, mean, factor, bias, Real(low));
   }
 };

@@ -3,6 +3,10 @@
 //
 // Whether a value is dropped depends on p, seed, offset, row and column alone: not on the kernel, the device, or what
 // else has run. p = 0 changes nothing, p = 1 leaves exact zeros whatever was there.
+//
+// A number of 32 bits decides, whose upper half is enough but for one value in 65536: so a block of random words, of
+// seven Philox rounds, decides on eight values, and the lower halves are in a block of their own, made where one is
+// asked for. (With ten rounds and a word a value, the numbers take longer than the values' bytes on an H200.)
 #ifndef KFUSE_FUSED_STAGE_DROPOUT_HPP
 #define KFUSE_FUSED_STAGE_DROPOUT_HPP
 
@@ -22,12 +26,12 @@ struct Dropout {
   using stage = ElementStage;
   using memory_space = Memory;
   static constexpr int flops = 1;
-  static constexpr int extra_registers = 11;  // with fewer, a load and a store beside it spill (sm_90)
+  static constexpr int extra_registers = 20;  // with fewer, a load and a store beside it spill (sm_90)
 
   double p;
   RandomState given;
   RandomState const* state;  // overrides `given` if not null
-  // A word up to the first drops its value, and what is kept is multiplied by the second: not for kernels to divide.
+  // A number up to the first drops its value, and what is kept is multiplied by the second: not for kernels to divide.
   std::uint32_t highest_dropped;
   double factor;
 
@@ -41,18 +45,64 @@ struct Dropout {
   void check(std::string_view where, Shape) const {
     impl::check(p >= 0 && p <= 1, where, "dropout: p is the probability to drop a value; it must lie in [0, 1]");
   }
+  // Is the value at this place dropped?
+  KOKKOS_FUNCTION bool drops(RandomState const& random, std::ptrdiff_t row, int column) const {
+    Philox const upper = random_block<7>(random, row, block_of(column)),
+                 lower = random_block<7>(random, row, block_of(column) | lower_halves);
+    return p > 0 && (half_of(upper, column % 8) << 16 | half_of(lower, column % 8)) <= highest_dropped;
+  }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     using Real = typename X::Real;
+    constexpr int width = X::width;
+    static_assert(8 % width == 0, "kfuse: eight values share a block of random words, and no pack has more");
     if (p == 0) return;
     RandomState const random = state ? *state : given;
-    constexpr int quads = (X::width + 3) / 4;
-    for (int q = 0; q < quads; ++q) {
-      Philox const words = random_quad(random, at.row, at.column / 4 + q);
-      for (int i = 0; i < (X::width < 4 ? X::width : 4); ++i) {
-        std::uint32_t const word = words.at(X::width < 4 ? (at.column + i) % 4 : i);
-        x[4 * q + i] = word <= highest_dropped ? Real(0) : x[4 * q + i] * Real(factor);
-      }
+    Philox upper = random_block<7>(random, at.row, block_of(at.column));
+    if (has_half(upper, limit())) decide(upper, random, at);
+    // Below it a value is dropped, now that none is at the limit. Shifted, upper halves are compared where they are.
+    std::uint32_t const bound = std::uint32_t(limit() + (limit() < 0xffffu)) << 16;
+    int const first = width == 8 ? 0 : at.column % 8;
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      std::uint32_t const word = upper.at((first + i) / 2);
+      x[i] = ((first + i) % 2 == 0 ? word << 16 : word) < bound ? Real(0) : x[i] * Real(factor);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t lower_halves = 1u << 31;
+
+  KOKKOS_FUNCTION static std::uint32_t block_of(int column) {
+    return std::uint32_t(column) / 8;
+  }
+  KOKKOS_FUNCTION std::uint32_t limit() const {
+    return highest_dropped >> 16;
+  }
+  // Number i of the eight that a block holds.
+  KOKKOS_FUNCTION static std::uint32_t half_of(Philox const& block, int i) {
+    std::uint32_t const word = block.at(i / 2);
+    return i % 2 == 0 ? word & 0xffffu : word >> 16;
+  }
+  // Is one of the halves `half`? May say so where one is half + 1 (Mycroft's test for a zero).
+  KOKKOS_FUNCTION static bool has_half(Philox const& block, std::uint32_t half) {
+    std::uint32_t found = 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      std::uint32_t const zero = block[w] ^ (half << 16 | half);
+      found |= (zero - 0x10001u) & ~zero;
+    }
+    return (found & 0x80008000u) != 0;
+  }
+  // Moves the halves at the limit to the side where the lower halves put them.
+  KOKKOS_FUNCTION void decide(Philox& upper, RandomState const& random, Place at) const {
+    Philox const lower = random_block<7>(random, at.row, block_of(at.column) | lower_halves);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      std::uint32_t const here = i % 2 == 0 ? 0xffffu : 0xffff0000u;
+      std::uint32_t& word = upper.word[i / 2];
+      if (half_of(upper, i) == limit())
+        word = half_of(lower, i) <= (highest_dropped & 0xffffu) ? word & ~here : word | here;
     }
   }
 };

@@ -38,9 +38,15 @@ struct LoadInterleavedGate {
     impl::check(shape == this->shape(), where, "load_interleaved_gate: needs a gate and an up for each of the values");
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    Values<typename X::Real, 2 * X::width, X::access> both;
-    read(from.at(at.row, std::ptrdiff_t(2) * at.column), both);
+  using Both = Values<typename X::Real, 2 * X::width, X::access>;
+  template <class X>
+  KOKKOS_FUNCTION auto fetch(Place at) const {
+    return kfuse::fetch<Both<X>>(from.at(at.row, std::ptrdiff_t(2) * at.column));
+  }
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    Both<X> both;
+    unpack(fetched, both);
 #pragma unroll
     for (int i = 0; i < X::width; ++i) x[i] = activate<activation>(both[2 * i]) * both[2 * i + 1];
   }

@@ -44,13 +44,22 @@ struct Gather {
                 "gather: the table has no entries, so no index can be right; give it one at least");
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  struct Fetched {
+    Packed<Element, X::width, X::access> row;
+    bool inside;
+  };
+  template <class X>
+  KOKKOS_FUNCTION Fetched<X> fetch(Place at) const {
     std::int64_t const row = indices(at.row);
     bool const inside = row >= 0 && row < table.extent(0);
-    if (!inside) status.raise(DataFault::index);
+    return {kfuse::fetch<X>(table.at(inside ? row : 0, at.column)), inside};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, Fetched<X> const& fetched, Place) const {
+    if (!fetched.inside) status.raise(DataFault::index);
     X looked_up;
-    read(table.at(inside ? row : 0, at.column), looked_up);  // no branch, so that a lane's rows come side by side
-    if (!inside) looked_up = X{};
+    unpack(fetched.row, looked_up);
+    if (!fetched.inside) looked_up = X{};
     for (int i = 0; i < X::width; ++i) {
       if constexpr (gathered == Gathered::adds)
         x[i] = backend::add(x[i], looked_up[i]);

@@ -36,9 +36,14 @@ struct LoadHeads {
                 "load_heads: the chain's rows must be [batch * tokens, heads * head_dim]");
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION auto fetch(Place at) const {
     int const tokens = from.extent(2), head_dim = from.extent(3);
-    read(from.at(int(at.row / tokens), at.column / head_dim, int(at.row % tokens), at.column % head_dim), x);
+    return kfuse::fetch<X>(
+        from.at(int(at.row / tokens), at.column / head_dim, int(at.row % tokens), at.column % head_dim));
+  }
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    unpack(fetched, x);
   }
 };
 

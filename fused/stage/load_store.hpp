@@ -40,20 +40,20 @@ struct Load {
   using stage = ElementStage;
   using element = Element;
   using memory_space = Memory;
+  static constexpr bool row_input = true;
 
   Tensor<Element const, 2> from;  // [rows, columns]
 
   Shape shape() const { return {from.extent(0), from.extent(1)}; }
   auto reads() const { return std::array{span_of(from)}; }
-  KOKKOS_FUNCTION auto const& row_input() const { return from; }
   void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, "load", shape); }
   template <class X>
-  KOKKOS_FUNCTION void take(X& x, X const& input) const {
-    x = input;
+  KOKKOS_FUNCTION auto fetch(Place at) const {
+    return kfuse::fetch<X>(from.at(at.row, at.column));
   }
-  template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    read(from.at(at.row, at.column), x);
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
+    unpack(fetched, x);
   }
 };
 

@@ -25,19 +25,23 @@ struct Mask {
 
   auto reads() const { return std::array{span_of(visible)}; }
   void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
+  // The bytes of a pack, as few as two of them (of doubles).
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    struct alignas(X::width) Chunk {
-      std::uint8_t value[X::width];
-    };
-    auto const* row = visible.at(at.row, at.column);
-    Chunk seen;
-    if constexpr (X::access == Access::wide)
-      seen = *reinterpret_cast<Chunk const*>(row);
-    else
-      for (int i = 0; i < X::width; ++i) seen.value[i] = row[i];
+  struct alignas(X::access == Access::wide ? X::width : 1) Fetched {
+    std::uint8_t seen[X::width];
+  };
+  template <class X>
+  KOKKOS_FUNCTION Fetched<X> fetch(Place at) const {
+    auto const* const row = visible.at(at.row, at.column);
+    if constexpr (X::access == Access::wide) return *reinterpret_cast<Fetched<X> const*>(row);
+    Fetched<X> fetched;
+    for (int i = 0; i < X::width; ++i) fetched.seen[i] = row[i];
+    return fetched;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, Fetched<X> const& fetched, Place) const {
     for (int i = 0; i < X::width; ++i)
-      if (seen.value[i] == 0) x[i] = typename X::Real(value);
+      if (fetched.seen[i] == 0) x[i] = typename X::Real(value);
   }
 };
 

@@ -96,73 +96,103 @@ struct RotateHeads {
     return std::gcd(q.extent(2) % 2 == 0 ? heads : 1, std::gcd(int(pairs.divisor), rotary / 2));
   }
 
+  // Both values of the pairs at a place, and what turns them.
   template <class X>
-  KOKKOS_FUNCTION void apply(X&, Place at) const {
-    int const head = int(pairs.quotient(unsigned(at.column))), pair = at.column - head * int(pairs.divisor);
-    int const key = head - q.extent(1);
-    In const* const from = key < 0 ? q.at(at.row, head) : k.at(at.row, key);
-    Out* const to = key < 0 ? q_out.at(at.row, head) : k_out.at(at.row, key);
-    if (pair < rotary / 2)
-      rotate<X>(from, to, pair, positions(at.row));
-    else
-      copy<2 * X::width, X::access>(from + std::ptrdiff_t(2) * pair, to + std::ptrdiff_t(2) * pair,
-                                    q.extent(2) - 2 * pair);
+  struct Fetched {
+    Packed<In, X::width, X::access> first, second;
+    Packed<TableElement, X::width, X::access> cosine, sine;
+    bool known;  // the position is one of the table
+  };
+  template <class X>
+  KOKKOS_FUNCTION Fetched<X> fetch(Place at) const {
+    Columns const columns = columns_of<X::width>(at.column);
+    In const* const from = columns.key < 0 ? q.at(at.row, columns.head) : k.at(at.row, columns.key);
+    Fetched<X> fetched;
+    fetched.first = kfuse::fetch<X>(from + columns.first);
+    if (X::access == Access::wide || columns.second + X::width <= q.extent(2))
+      fetched.second = kfuse::fetch<X>(from + columns.second);
+    else if constexpr (X::access == Access::single)
+      for (int i = 0; i < X::width; ++i)
+        if (columns.second + i < q.extent(2)) fetched.second.element[i] = from[columns.second + i];
+    if (columns.turned) {
+      int const position = positions(at.row);
+      fetched.known = position >= 0 && position < table.extent(0);
+      TableElement const* const row = table.at(fetched.known ? position : 0, columns.pair);
+      fetched.cosine = kfuse::fetch<X>(row);
+      fetched.sine = kfuse::fetch<X>(row + rotary / 2);
+    }
+    return fetched;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X&, Fetched<X> const& fetched, Place at) const {
+    Columns const columns = columns_of<X::width>(at.column);
+    Out* const to = columns.key < 0 ? q_out.at(at.row, columns.head) : k_out.at(at.row, columns.key);
+    if (columns.turned) {
+      X first, second;
+      turned(fetched, first, second);
+      write(to + columns.first, first);
+      write(to + columns.second, second);
+    } else {
+      copy<X>(fetched.first, to + columns.first, q.extent(2) - columns.first);
+      copy<X>(fetched.second, to + columns.second, q.extent(2) - columns.second);
+    }
   }
 
  private:
-  template <class X>
-  KOKKOS_FUNCTION void rotate(In const* from, Out* to, int pair, int position) const {
-    using Real = typename X::Real;
-    constexpr int width = X::width;
-    X first, second;
-    if constexpr (kind == RopePairs::interleaved) {
-      Values<Real, 2 * width, X::access> both;
-      read(from + std::ptrdiff_t(2) * pair, both);
-      for (int i = 0; i < width; ++i) first[i] = both[2 * i], second[i] = both[2 * i + 1];
-      turn(first, second, pair, position);
-      for (int i = 0; i < width; ++i) both[2 * i] = first[i], both[2 * i + 1] = second[i];
-      write(to + std::ptrdiff_t(2) * pair, both);
-    } else {
-      int const half = rotary / 2;
-      read(from + pair, first);
-      read(from + pair + half, second);
-      turn(first, second, pair, position);
-      write(to + (pair + half), second);  // in this order and by this sum nvcc makes one access of each
-      write(to + pair, first);
-    }
+  // Where the values of a place are: two packs of a head, which is one of Q or, not below 0, one of K.
+  struct Columns {
+    int head, key, pair, first, second;
+    bool turned;  // or only copied
+  };
+  template <int width>
+  KOKKOS_FUNCTION Columns columns_of(int column) const {
+    int const head = int(pairs.quotient(unsigned(column))), pair = column - head * int(pairs.divisor);
+    bool const turned = pair < rotary / 2, halves = turned && kind == RopePairs::half;
+    int const first = halves ? pair : 2 * pair;
+    return {head, head - q.extent(1), pair, first, first + (halves ? rotary / 2 : width), turned};
   }
 
-  // x1 and x2 turned; where the position is beyond the table, not a number: then some other row is read.
+  // The values turned; where the position is beyond the table, not a number.
   template <class X>
-  KOKKOS_FUNCTION void turn(X& first, X& second, int pair, int position) const {
+  KOKKOS_FUNCTION void turned(Fetched<X> const& fetched, X& first, X& second) const {
     using Real = typename X::Real;
-    bool const known = position >= 0 && position < table.extent(0);
-    TableElement const* const row = table.at(known ? position : 0, pair);
+    constexpr bool halves = kind == RopePairs::half;
     X cosine, sine;
-    read(row, cosine);
-    read(row + rotary / 2, sine);
-    if (!known) {
+    unpack(fetched.first, first);
+    unpack(fetched.second, second);
+    unpack(fetched.cosine, cosine);
+    unpack(fetched.sine, sine);
+    if (!fetched.known) {
       status.raise(DataFault::position);
       for (auto& c : cosine) c = Kokkos::Experimental::quiet_NaN_v<Real>;
     }
+    auto const value = [&](int i) -> Real& { return i < X::width ? first[i] : second[i - X::width]; };
+#pragma unroll
     for (int i = 0; i < X::width; ++i) {
-      Real const x1 = first[i], x2 = second[i];
-      first[i] = x1 * cosine[i] - x2 * sine[i];
-      second[i] = x2 * cosine[i] + x1 * sine[i];
+      Real &x1 = value(halves ? i : 2 * i), &x2 = value(halves ? X::width + i : 2 * i + 1);
+      Real const old = x1;
+      x1 = old * cosine[i] - x2 * sine[i];
+      x2 = x2 * cosine[i] + old * sine[i];
     }
   }
 
-  // Of `left` columns the first n, bit by bit where the type stays.
-  template <int n, Access access>
-  KOKKOS_FUNCTION void copy(In const* from, Out* to, int left) const {
-    if constexpr (!std::is_same_v<In, Out>) {
-      for (int i = 0; i < n && i < left; ++i) to[i] = from_real<Out>(to_real(from[i]));
-    } else if constexpr (access == Access::wide) {
-      using Words = impl::WordsOf<In, n>;
-      for (int c = 0; c < Words::chunks; ++c)
-        reinterpret_cast<typename Words::Chunk*>(to)[c] = reinterpret_cast<typename Words::Chunk const*>(from)[c];
+  // Of `left` columns those of a pack, bit by bit where the type stays.
+  template <class X>
+  KOKKOS_FUNCTION static void copy(Packed<In, X::width, X::access> const& packed, Out* to, int left) {
+    if constexpr (X::access == Access::single) {
+      for (int i = 0; i < X::width && i < left; ++i)
+        if constexpr (std::is_same_v<In, Out>)
+          to[i] = packed.element[i];
+        else
+          to[i] = from_real<Out>(to_real(packed.element[i]));
+    } else if constexpr (std::is_same_v<In, Out>) {
+      using Words = impl::WordsOf<In, X::width>;
+#pragma unroll
+      for (int c = 0; c < Words::chunks; ++c) reinterpret_cast<typename Words::Chunk*>(to)[c] = packed.chunk[c];
     } else {
-      for (int i = 0; i < n && i < left; ++i) to[i] = from[i];
+      X x;
+      unpack(packed, x);
+      write(to, x);
     }
   }
 };

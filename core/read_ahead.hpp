@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the stages of a chain read at a place, before any of them works on it: as it is in memory, where 16-bit elements
+// take half of the registers that their values would.
+#ifndef KFUSE_CORE_READ_AHEAD_HPP
+#define KFUSE_CORE_READ_AHEAD_HPP
+
+#include <kfuse/core/chain.hpp>
+#include <kfuse/core/evaluate.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace kfuse::impl {
+
+// Of which stages.
+enum class Ahead { none, row_inputs, all };
+template <Ahead ahead, class S, class X>
+concept IsAhead = Fetches<S, X> &&(ahead == Ahead::all || (ahead == Ahead::row_inputs && is_row_input<S>));
+
+template <class X, Ahead ahead, class C>
+struct ReadAhead {};
+template <class X, Ahead ahead, class First, class... Rest>
+struct ReadAhead<X, ahead, Chain<First, Rest...>> {
+  ReadAhead<X, ahead, Chain<Rest...>> rest;
+};
+template <class X, Ahead ahead, class First, class... Rest>
+requires IsAhead<ahead, First, X>
+struct ReadAhead<X, ahead, Chain<First, Rest...>> {
+  decltype(std::declval<First const&>().template fetch<X>(Place{})) first;
+  ReadAhead<X, ahead, Chain<Rest...>> rest;
+};
+
+// Reads what stage `i` and those after it do.
+template <int i = 0, class C, class X, Ahead ahead, class Rest>
+KOKKOS_FUNCTION void read_ahead(C const& chain, ReadAhead<X, ahead, Rest>& read, Place at) {
+  if constexpr (i < C::size) {
+    auto const& s = stage<i>(chain);
+    if constexpr (IsAhead<ahead, std::remove_cvref_t<decltype(s)>, X>) read.first = s.template fetch<X>(at);
+    read_ahead<i + 1>(chain, read.rest, at);
+  }
+}
+
+// x = what the chain's first `end` stages make of what was read at `at`. Stages that did not read ahead do so now.
+template <int end, Stores stores, int i = 0, class C, class X, Ahead ahead, class Rest, class R>
+KOKKOS_FUNCTION void evaluate_read(C const& chain, ReadAhead<X, ahead, Rest> const& read, X& x, Place at,
+                                   R const& results) {
+  if constexpr (i < end) {
+    auto const& s = stage<i>(chain);
+    using Given = std::remove_cvref_t<decltype(s)>;
+    if constexpr (IsAhead<ahead, Given, X>)
+      s.take(x, read.first, at);
+    else
+      evaluate<i + 1, stores, i>(chain, x, at, results);
+    evaluate_read<end, stores, i + 1>(chain, read.rest, x, at, results);
+  }
+}
+
+// Nothing was read ahead.
+struct NothingRead {};
+template <int end, Stores stores, class C, class X, class R>
+KOKKOS_FUNCTION void evaluate_read(C const& chain, NothingRead, X& x, Place at, R const& results) {
+  evaluate<end, stores>(chain, x, at, results);
+}
+
+}  // namespace kfuse::impl
+
+#endif
