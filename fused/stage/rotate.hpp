@@ -62,7 +62,7 @@ struct RotateHeads {
   using memory_space = Memory;
   static constexpr bool in_place = true;
   static constexpr int flops = 6;
-  static constexpr int extra_registers = 40;
+  static constexpr int extra_registers = 24;
 
   Tensor<In const, 3> q, k;             // [tokens, heads, head_dim]
   Tensor<Out, 3> q_out, k_out;          // the same
@@ -96,17 +96,16 @@ struct RotateHeads {
     return std::gcd(q.extent(2) % 2 == 0 ? heads : 1, std::gcd(int(pairs.divisor), rotary / 2));
   }
 
-  // Both values of the pairs at a place, and what turns them.
+  // Both values of the pairs at a place, and the position that they are turned by.
   template <class X>
   struct Fetched {
     Packed<In, X::width, X::access> first, second;
-    Packed<TableElement, X::width, X::access> cosine, sine;
-    bool known;  // the position is one of the table
+    int position;
   };
   template <class X>
   KOKKOS_FUNCTION Fetched<X> fetch(Place at) const {
     Columns const columns = columns_of<X::width>(at.column);
-    In const* const from = columns.key < 0 ? q.at(at.row, columns.head) : k.at(at.row, columns.key);
+    In const* const from = head_of(q, k, at.row, columns);
     Fetched<X> fetched;
     fetched.first = kfuse::fetch<X>(from + columns.first);
     if (X::access == Access::wide || columns.second + X::width <= q.extent(2))
@@ -114,22 +113,18 @@ struct RotateHeads {
     else if constexpr (X::access == Access::single)
       for (int i = 0; i < X::width; ++i)
         if (columns.second + i < q.extent(2)) fetched.second.element[i] = from[columns.second + i];
-    if (columns.turned) {
-      int const position = positions(at.row);
-      fetched.known = position >= 0 && position < table.extent(0);
-      TableElement const* const row = table.at(fetched.known ? position : 0, columns.pair);
-      fetched.cosine = kfuse::fetch<X>(row);
-      fetched.sine = kfuse::fetch<X>(row + rotary / 2);
-    }
+    fetched.position = positions(at.row);
     return fetched;
   }
   template <class X>
   KOKKOS_FUNCTION void take(X&, Fetched<X> const& fetched, Place at) const {
     Columns const columns = columns_of<X::width>(at.column);
-    Out* const to = columns.key < 0 ? q_out.at(at.row, columns.head) : k_out.at(at.row, columns.key);
+    Out* const to = head_of(q_out, k_out, at.row, columns);
     if (columns.turned) {
       X first, second;
-      turned(fetched, first, second);
+      unpack(fetched.first, first);
+      unpack(fetched.second, second);
+      turn(first, second, columns.pair, fetched.position);
       write(to + columns.first, first);
       write(to + columns.second, second);
     } else {
@@ -152,17 +147,26 @@ struct RotateHeads {
     return {head, head - q.extent(1), pair, first, first + (halves ? rotary / 2 : width), turned};
   }
 
-  // The values turned; where the position is beyond the table, not a number.
+  template <class Element>
+  KOKKOS_FUNCTION static Element* head_of(Tensor<Element, 3> const& q, Tensor<Element, 3> const& k, std::ptrdiff_t row,
+                                          Columns const& columns) {
+    bool const of_q = columns.key < 0;
+    return (of_q ? q.data : k.data) + row * (of_q ? q.stride(0) : k.stride(0)) +
+           (of_q ? columns.head : columns.key) * (of_q ? q.stride(1) : k.stride(1));
+  }
+
+  // Turns the pairs; where the position is beyond the table, into what is not a number: then some other row is read.
+  // The table is not read ahead: all heads of a token share its row, which is near, and it would take most registers.
   template <class X>
-  KOKKOS_FUNCTION void turned(Fetched<X> const& fetched, X& first, X& second) const {
+  KOKKOS_FUNCTION void turn(X& first, X& second, int pair, int position) const {
     using Real = typename X::Real;
     constexpr bool halves = kind == RopePairs::half;
+    bool const known = position >= 0 && position < table.extent(0);
+    TableElement const* const row = table.at(known ? position : 0, pair);
     X cosine, sine;
-    unpack(fetched.first, first);
-    unpack(fetched.second, second);
-    unpack(fetched.cosine, cosine);
-    unpack(fetched.sine, sine);
-    if (!fetched.known) {
+    read(row, cosine);
+    read(row + rotary / 2, sine);
+    if (!known) {
       status.raise(DataFault::position);
       for (auto& c : cosine) c = Kokkos::Experimental::quiet_NaN_v<Real>;
     }
