@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace kfuse {
 
@@ -30,39 +32,52 @@ bool splits_rows(Space const& space, Shape shape, RowPlan const& plan) {
   return 2 * shape.rows <= std::ptrdiff_t(space.concurrency() / plan.layout.lanes);
 }
 
-template <class Space, class... S>
-void fuse_on(Space const& space, std::string const& label, Chain<S...> const& chain, Workspace<Space>* workspace) {
-  static_assert((reaches<Space, S>() && ...),
-                "kfuse: the execution space cannot reach the memory of a View in this chain");
+// A chain that has been checked, has its kernel chosen and its scratch memory taken from the workspace, if there is
+// one: nothing is left that could be refused when it is launched. For operators of several launches.
+template <class Space, Stage... S>
+class Fusion {
   using C = Chain<S...>;
   using Types = ChainTypes<C>;
   using Real = typename Types::Real;
-  Shape const shape = shape_of(chain, label);
-  check_chain(chain, label, shape);
-  check(shape.columns <= largest_columns, label,
-        "rows have more than 2^31 - 2^16 columns (columns are counted in int); reshape to more rows of fewer columns");
-  if (shape.rows == 0 || shape.columns == 0) return;
+  static_assert((reaches<Space, S>() && ...),
+                "kfuse: the execution space cannot reach the memory of a View in this chain");
 
-  constexpr bool reduces = Types::row_stages > 0;
-  RowPlan const plan = row_plan<C>(shape.columns, Types::width);
-  bool const in_groups = group_width(chain, Types::width) == Types::width;
-  bool const wide = in_groups && shape.columns % Types::width == 0 && is_wide(chain, Types::width);
-  bool const split = reduces && in_groups && workspace != nullptr && splits_rows(space, shape, plan);
+ public:
+  Fusion(Space const& space, std::string label, C const& chain, Workspace<Space>* workspace)
+      : space_(space), label_(std::move(label)), chain_(chain), shape_(shape_of(chain, label_)) {
+    check_chain(chain, label_, shape_);
+    check(shape_.columns <= largest_columns, label_,
+          "rows have more than 2^31 - 2^16 columns (columns are counted in int); reshape to more rows of fewer "
+          "columns");
+    if (shape_.rows == 0 || shape_.columns == 0) return;
+    in_groups_ = group_width(chain, Types::width) == Types::width;
+    wide_ = in_groups_ && shape_.columns % Types::width == 0 && is_wide(chain, Types::width);
+    RowPlan const plan = row_plan<C>(shape_.columns, Types::width);
+    if (Types::row_stages == 0 || !in_groups_ || workspace == nullptr || !splits_rows(space, shape_, plan)) return;
+    std::size_t const slots = std::size_t(Types::row_stages) * std::size_t(shape_.rows) * std::size_t(plan.segments);
+    partials_ =
+        workspace->template take<std::byte>("fuse: partial sums", slots * slot_bytes<Real>(std::type_identity<C>{}))
+            .data;
+  }
 
-  auto const run = [&](std::byte* partials) {
-    if (!Ledger::state(label, split ? Types::row_stages + 1 : 1, traffic(chain))) return;
+  void launch() const {
+    if (shape_.rows == 0 || shape_.columns == 0) return;
+    if (!Ledger::state(label_, partials_ != nullptr ? Types::row_stages + 1 : 1, traffic(chain_))) return;
     if constexpr (Types::has_groups)
-      if (!in_groups) return launch_rows<Real, 1, Access::single>(space, label, chain, shape, nullptr);
+      if (!in_groups_) return launch_rows<Real, 1, Access::single>(space_, label_, chain_, shape_, nullptr);
     if constexpr (!Backend<Space>::is_host)
-      if (wide) return launch_rows<Real, Types::width, Access::wide>(space, label, chain, shape, partials);
-    launch_rows<Real, Types::width, Access::single>(space, label, chain, shape, partials);
-  };
-  if (!split) return run(nullptr);
-  auto const scope = workspace->scope();
-  std::size_t const slots = std::size_t(Types::row_stages) * std::size_t(shape.rows) * std::size_t(plan.segments);
-  run(workspace->template take<std::byte>("fuse: partial sums", slots * slot_bytes<Real>(std::type_identity<C>{}))
-          .data);
-}
+      if (wide_) return launch_rows<Real, Types::width, Access::wide>(space_, label_, chain_, shape_, partials_);
+    launch_rows<Real, Types::width, Access::single>(space_, label_, chain_, shape_, partials_);
+  }
+
+ private:
+  Space const& space_;
+  std::string label_;
+  C chain_;
+  Shape shape_;
+  bool in_groups_ = true, wide_ = false;
+  std::byte* partials_ = nullptr;  // of segments of rows, where several teams share one
+};
 
 }  // namespace impl
 
@@ -70,16 +85,17 @@ void fuse_on(Space const& space, std::string const& label, Chain<S...> const& ch
 // work is done; allocates nothing and waits for nothing. Throws kfuse::Error before any launch if an argument is wrong.
 template <class Space, class... S>
 requires Kokkos::is_execution_space_v<Space>
-void fuse(Space const& space, std::string const& label, Chain<S...> const& chain) {
-  impl::fuse_on<Space>(space, label, chain, nullptr);
+void fuse(Space const& space, std::string label, Chain<S...> const& chain) {
+  impl::Fusion(space, std::move(label), chain, nullptr).launch();
 }
 
 // The same, and rows that are long and few are shared by several teams, which costs a launch for each row stage and
 // memory of `workspace`. The bits do not change.
 template <class Space, class... S>
 requires Kokkos::is_execution_space_v<Space>
-void fuse(Space const& space, std::string const& label, Chain<S...> const& chain, Workspace<Space>& workspace) {
-  impl::fuse_on<Space>(space, label, chain, &workspace);
+void fuse(Space const& space, std::string label, Chain<S...> const& chain, Workspace<Space>& workspace) {
+  auto const scope = workspace.scope();
+  impl::Fusion(space, std::move(label), chain, &workspace).launch();
 }
 
 }  // namespace kfuse

@@ -25,7 +25,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace kfuse {
 
@@ -52,9 +54,9 @@ struct CrossEntropyCall {
   using Value = Real<Element>;
   Tensor<Element const, 2> logits;
   Labels labels;
-  Tensor<Value, 1> losses;  // [rows]
-  Value* total_weight;      // null unless for a mean
-  CrossEntropyOptions<Value> const& options;
+  Tensor<Value, 1> losses;                    // [rows]
+  Value* total_weight;                        // null unless for a mean
+  CrossEntropyOptions<Value> const& options;  // whose weight is narrowed
 
   // Calls run(chain). `stores` takes the gradient.
   template <class F, Stage... Stores>
@@ -63,6 +65,13 @@ struct CrossEntropyCall {
       run(((load(logits) | stage<Smoothing::no>()) | ... | stores));
     else
       run(((load(logits) | CapIfAny{options.softcap} | stage<Smoothing::yes>()) | ... | stores));
+  }
+  auto sum_of_weights() const {
+    return LabelWeights<Value>{labels, options.weight} | SumInto<Value>(total_weight, nullptr);
+  }
+  auto sum_of_losses(Tensor<Value, 1> const& to) const {
+    return load(Tensor<Value, 2>{losses.data, {1, losses.extent(0)}, {losses.extent(0), 1}}) |
+           SumInto<Value>(to.data, total_weight);
   }
 
  private:
@@ -74,9 +83,17 @@ struct CrossEntropyCall {
   }
 };
 
+// What is written by a launch of its own must be apart from what any launch touches: a chain checks itself alone.
+inline void check_apart(char const* written, Span const& own, char const* touched, Span const& other) {
+  check(!overlap(own, other), "kfuse::cross_entropy", [&] {
+    return std::string(written) + ": overlaps " + touched +
+           " (of several launches, one would overwrite what another reads or has written); give it memory of its own";
+  });
+}
+
 template <class Space, TensorLike X, TensorLike L, TensorLike R, Stage... Stores>
 void cross_entropy(Space const& space, X const& logits, L const& labels, R const& loss,
-                   CrossEntropyOptions<Real<ElementOf<X>>> const& options, Workspace<Space>& workspace,
+                   CrossEntropyOptions<Real<ElementOf<X>>> options, Workspace<Space>& workspace,
                    Stores const&... stores) {
   using Element = ElementOf<X>;
   using Value = Real<Element>;
@@ -86,9 +103,24 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
   bool const reduced = options.reduction != Reduction::none, mean = options.reduction == Reduction::mean;
   auto const x = tensor_of<2, Space, Element const>(logits, "kfuse::cross_entropy: logits");
   auto const result = tensor_of<1, Space, Value>(loss, "kfuse::cross_entropy: loss");
-  check(!reduced || result.extent(0) == 1, name, "loss: mean and sum need one entry; give Reduction::none one a row");
-  check(options.total_weight.data == nullptr || (mean && options.total_weight.extent(0) == 1), name,
-        "total_weight: is for Reduction::mean, and needs one entry");
+  options.weight = tensor<1>(options.weight, "kfuse::cross_entropy: weight");
+  options.total_weight = tensor<1>(options.total_weight, "kfuse::cross_entropy: total_weight");
+  auto const classes = make_labels(tensor_of<1, Space, ElementOf<L> const>(labels, "kfuse::cross_entropy: labels"),
+                                   x.extent(1), options.ignore_index);
+  check(x.extent(1) > 0 || x.extent(0) == 0, name, [&] {
+    return "logits: shape " + shape_text(x) +
+           " has no classes (rows without any have no softmax and no loss); give them one column at least";
+  });
+  check(!reduced || result.extent(0) == 1, name, [&] {
+    return "loss: has " + std::to_string(result.extent(0)) +
+           " entries (a mean or a sum is one number); give it one entry, or ask for Reduction::none, which has one for "
+           "each row";
+  });
+  check(options.total_weight.data == nullptr || (mean && options.total_weight.extent(0) == 1), name, [&] {
+    return "total_weight: has " + std::to_string(options.total_weight.extent(0)) +
+           " entries (it is the one number that a mean divides by); give it one entry and Reduction::mean, or leave it "
+           "out";
+  });
   options.status.template check<Space>(name);
 
   auto const scope = workspace.scope();
@@ -96,37 +128,25 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
   auto const total = !mean || options.total_weight.data
                          ? options.total_weight
                          : workspace.template take<Value>("cross_entropy: total weight", 1);
-  CrossEntropyCall<Element> const call{
-      x,
-      make_labels(tensor_of<1, Space, ElementOf<L> const>(labels, "kfuse::cross_entropy: labels"), x.extent(1),
-                  options.ignore_index),
-      losses, total.data, options};
+  for (auto const& [written, own] : {std::pair("loss", span_of(result)), std::pair("total_weight", span_of(total))}) {
+    check_apart(written, own, "the logits", span_of(x));
+    check_apart(written, own, "the labels", classes.span());
+    check_apart(written, own, "the weight", span_of(options.weight));
+    (check_apart(written, own, "the gradient", writes(stores)[0]), ...);
+  }
+  check_apart("loss", span_of(result), "total_weight", span_of(total));
 
-  if (reduced) {  // written by a launch of its own
-    auto const apart = [&](Span const& span) {
-      check(!overlap(span_of(result), span), name,
-            "loss: overlaps the logits or the gradient, and is written last; give it memory of its own");
-    };
-    apart(span_of(x));
-    (apart(writes(stores)[0]), ...);
-  }
-  auto const launch_all = [&] {
-    if (mean)
-      fuse(space, "kfuse::cross_entropy::total_weight",
-           LabelWeights<Value>{call.labels, options.weight} | SumInto<Value>(total.data, nullptr), workspace);
-    call.with_chain([&](auto const& chain) { fuse(space, name, chain, workspace); }, stores...);
-    if (reduced)
-      fuse(space, "kfuse::cross_entropy::reduce",
-           load(Tensor<Value, 2>{losses.data, {1, losses.extent(0)}, {losses.extent(0), 1}}) |
-               SumInto<Value>(result.data, total.data),
-           workspace);
+  CrossEntropyCall<Element> const call{x, classes, losses, total.data, options};
+  auto const run = [&](auto const& chain) {
+    // All are made, and with that checked, before the first is launched.
+    Fusion const rows(space, name, chain, &workspace);
+    if (!reduced) return rows.launch();
+    Fusion const reduce(space, "kfuse::cross_entropy::reduce", call.sum_of_losses(result), &workspace);
+    if (mean) Fusion(space, "kfuse::cross_entropy::total_weight", call.sum_of_weights(), &workspace).launch();
+    rows.launch();
+    reduce.launch();
   };
-  {
-    // What is wrong with the second launch must be found before the first.
-    Ledger const rehearsal(Ledger::Execution::none);
-    launch_all();
-  }
-  launch_all();
+  call.with_chain(run, stores...);
 }
 
 }  // namespace impl

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -414,7 +415,7 @@ TEST_CASE("cross_entropy refuses what does not fit, and writes nothing") {
   };
   refused(few, each, none, "one label for each row");
   refused(labels, one, none, "one entry for each row");
-  refused(labels, each, {}, "need one entry");
+  refused(labels, each, {}, "loss: has 3 entries");
   refused(labels, one, {.label_smoothing = 1.5}, "label_smoothing must be in [0, 1]");
   refused(labels, one, {.label_smoothing = NAN}, "label_smoothing");
   refused(labels, one, {.z_loss = -1}, "z_loss");
@@ -428,14 +429,111 @@ TEST_CASE("cross_entropy refuses what does not fit, and writes nothing") {
                    auto const inside = Kokkos::View<float*, Space>(x.data() + 3, 1);
                    cross_entropy(Space(), x, labels, inside, {}, workspace);
                  }),
-                 "overlaps the logits"));
+                 "loss: overlaps the logits"));
   CHECK(contains(error_of([&] {
                    auto const inside = Kokkos::View<float*, Space>(g.data(), 3);
                    cross_entropy(Space(), x, labels, inside, g, none, workspace);
                  }),
-                 "two outputs overlap"));
+                 "loss: overlaps the gradient"));
   for (auto const& untouched : {download(g), download(one), download(each), download(total)})
     for (double const v : untouched) CHECK(std::isnan(v));
+}
+
+// CASES P09
+TEST_CASE("rows without classes have no loss, and are refused") {
+  kfuse::Workspace<Space> workspace(1 << 12);
+  auto const x = view_of_nans<float>(3, 0);
+  auto const labels = view_of<int>({1, 2, 3}, 3);
+  auto const loss = view_of_nans<float>(3);
+  for (Reduction const reduction : {Reduction::none, Reduction::sum, Reduction::mean}) {
+    auto const to = kfuse::make_tensor(loss.data(), reduction == Reduction::none ? 3 : 1);
+    for (bool const with_gradient : {false, true}) {
+      auto const error = error_of([&] {
+        if (with_gradient)
+          cross_entropy(Space(), x, labels, to, x, {.reduction = reduction}, workspace);
+        else
+          cross_entropy(Space(), x, labels, to, {.reduction = reduction}, workspace);
+      });
+      CHECK(contains(error, "kfuse::cross_entropy: logits: shape [3, 0] has no classes"));
+    }
+  }
+  CHECK(same_bits(loss, view_of_nans<float>(3)));
+}
+
+// CASES P11: the launches of one call are checked against one another, not each by itself.
+TEST_CASE("an output of cross_entropy on anything else is refused, and nothing is written") {
+  constexpr int rows = 4, classes = 4;
+  for (Reduction const reduction : {Reduction::none, Reduction::sum, Reduction::mean}) {
+    bool const reduced = reduction != Reduction::none;
+    kfuse::Workspace<Space> workspace(1 << 12);
+    // Labels of any bits: they may be the values of something else.
+    auto const x = view_of<float>(random_values<float>(rows * classes, 1), rows, classes),
+               g = view_of_nans<float>(rows, classes);
+    auto const labels = view_of<int>({0, 1, 2, 3}, rows);
+    auto const weight = view_of<float>({1, 2, 3, 4}, classes);
+    auto const loss = view_of_nans<float>(rows), total = view_of_nans<float>(1);
+    struct Argument {
+      char const* name;
+      float* data;
+      int size;
+      bool written;
+    };
+    int const losses = reduced ? 1 : rows;
+    std::vector<Argument> const all{{"logits", x.data(), rows * classes, false},
+                                    {"labels", reinterpret_cast<float*>(labels.data()), rows, false},
+                                    {"weight", weight.data(), classes, false},
+                                    {"gradient", g.data(), rows * classes, true},
+                                    {"loss", loss.data(), losses, true},
+                                    {"total_weight", total.data(), reduction == Reduction::mean ? 1 : 0, true}};
+    auto const bits = [&] {
+      return std::vector{elements(x), elements(g), elements(weight), elements(loss), elements(total)};
+    };
+    auto const before = bits();
+    auto const labels_before = elements(labels);
+    for (std::size_t o = 3; o < all.size(); ++o)
+      for (std::size_t other = 0; other < all.size(); ++other)
+        for (bool const at_end : {false, true}) {
+          if (o == other || all[o].size == 0 || all[other].size == 0) continue;
+          auto moved = all;
+          moved[o].data = all[other].data + (at_end ? all[other].size - 1 : 0);
+          bool const in_place = moved[3].data == all[0].data;
+          if (in_place) continue;
+          CAPTURE(int(reduction));
+          CAPTURE(all[o].name);
+          CAPTURE(all[other].name);
+          CrossEntropyOptions<float> options{.weight = kfuse::make_tensor<float const>(moved[2].data, classes),
+                                             .reduction = reduction};
+          if (reduction == Reduction::mean) options.total_weight = kfuse::make_tensor(moved[5].data, 1);
+          auto const error = error_of([&] {
+            cross_entropy(Space(), x, labels, kfuse::make_tensor(moved[4].data, losses),
+                          kfuse::make_tensor(moved[3].data, rows, classes), options, workspace);
+          });
+          CHECK(contains(error, "kfuse::cross_entropy"));
+          CHECK(contains(error, "overlap"));
+        }
+    auto const after = bits();
+    for (std::size_t i = 0; i < before.size(); ++i)
+      CHECK(std::memcmp(before[i].data(), after[i].data(), before[i].size() * sizeof(float)) == 0);
+    CHECK(elements(labels) == labels_before);
+  }
+}
+
+// CASES P07
+TEST_CASE("options whose values are not side by side are refused") {
+  kfuse::Workspace<Space> workspace(1 << 12);
+  auto const x = view_of<float>(random_values<float>(12, 1), 3, 4);
+  auto const labels = view_of<int>({1, 2, 3}, 3);
+  auto const weight = view_of<float>({1, 9, 2, 9, 3, 9, 4, 9}, 8);
+  auto const loss = view_of_nans<float>(1);
+  CHECK(contains(error_of([&] {
+                   cross_entropy(Space(), x, labels, loss, {.weight = {weight.data(), {4}, {2}}}, workspace);
+                 }),
+                 "kfuse::cross_entropy: weight: the last dimension is not contiguous"));
+  CHECK(contains(error_of([&] {
+                   cross_entropy(Space(), x, labels, loss, {.total_weight = {weight.data(), {2}, {2}}}, workspace);
+                 }),
+                 "kfuse::cross_entropy: total_weight: the last dimension is not contiguous"));
+  CHECK(std::isnan(download(loss)[0]));
 }
 
 TEST_CASE("cross_entropy moves its arguments once") {
