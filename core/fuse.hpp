@@ -43,7 +43,7 @@ class Fusion {
                 "kfuse: the execution space cannot reach the memory of a View in this chain");
 
  public:
-  Fusion(Space const& space, std::string label, C const& chain, Workspace<Space>* workspace)
+  Fusion(Space const& space, std::string label, C const& chain, Workspace<Space>* workspace = nullptr)
       : space_(space), label_(std::move(label)), chain_(chain), shape_(shape_of(chain, label_)) {
     check_chain(chain, label_, shape_);
     check(shape_.columns <= largest_columns, label_,
@@ -86,7 +86,7 @@ class Fusion {
 template <class Space, class... S>
 requires Kokkos::is_execution_space_v<Space>
 void fuse(Space const& space, std::string label, Chain<S...> const& chain) {
-  impl::Fusion(space, std::move(label), chain, nullptr).launch();
+  impl::Fusion(space, std::move(label), chain).launch();
 }
 
 // The same, and rows that are long and few are shared by several teams, which costs a launch for each row stage and
