@@ -184,6 +184,31 @@ TEST_CASE("softmax with sinks in fp32, in place, or with a workspace") {
   }
 }
 
+// CASES P05: the rows of a chain are counted in 64 bits.
+TEST_CASE("causal masks and sinks know the query and the head of rows beyond 2^31 and 2^32") {
+  using Value = kfuse::Values<float, 1, kfuse::Access::single>;
+  std::vector<float> const sinks{1, 2, 4, 8, 16};
+  for (int const queries : {1, 3, 7, 1000, 65537}) {
+    auto const causal = kfuse::causal_mask(CausalVariant::upper_left, queries, queries);
+    auto const with_sinks = kfuse::softmax_with_sinks(kfuse::make_tensor(sinks.data(), 5), queries);
+    for (int const power : {0, 31, 32, 40})
+      for (std::ptrdiff_t const step : {0, 1, 2, 1000, 65536}) {
+        std::ptrdiff_t const row = (std::ptrdiff_t(1) << power) + step;
+        int const query = int(row % queries), head = int(row / queries % 5);
+        CAPTURE(queries);
+        CAPTURE(row);
+        Value seen{{1}}, hidden{{1}};
+        causal.apply(seen, {row, query});
+        causal.apply(hidden, {row, query + 1});
+        CHECK(seen[0] == 1);
+        CHECK(hidden[0] == -infinity);
+        auto sum = with_sinks.identity<float>();
+        with_sinks.accumulate(sum, Value{{-std::numeric_limits<float>::infinity()}}, {row, 0});
+        CHECK(sum.high == sinks[head]);
+      }
+  }
+}
+
 // CASES P06, P08
 TEST_CASE("softmax of zeros is the same everywhere and sums to one") {
   for (int const columns : {2, 3, 33, 513, 640, 781, 1000, 1408, 16384, 65536, 131072}) {

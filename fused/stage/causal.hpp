@@ -3,7 +3,7 @@
 #ifndef KFUSE_FUSED_STAGE_CAUSAL_HPP
 #define KFUSE_FUSED_STAGE_CAUSAL_HPP
 
-#include <kfuse/core/chain.hpp>
+#include <kfuse/fused/stage/batch.hpp>
 
 #include <string_view>
 
@@ -21,6 +21,7 @@ struct MaskFuture {
 
   CausalVariant variant;
   int queries, keys;
+  impl::BatchRows rows;
 
   void check(std::string_view where, Shape shape) const {
     if (variant == CausalVariant::none) return;
@@ -31,16 +32,15 @@ struct MaskFuture {
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     if (variant == CausalVariant::none) return;
-    int const query = int(unsigned(at.row) % unsigned(queries));
-    int const last = query + (variant == CausalVariant::lower_right ? keys - queries : 0);
+    int const last = rows.of(at.row).row + (variant == CausalVariant::lower_right ? keys - queries : 0);
 #pragma unroll
     for (int i = 0; i < X::width; ++i)
       if (at.column + i > last) x[i] = -Kokkos::Experimental::infinity_v<typename X::Real>;
   }
 };
 
-constexpr MaskFuture causal_mask(CausalVariant variant, int queries, int keys) {
-  return {variant, queries, keys};
+inline MaskFuture causal_mask(CausalVariant variant, int queries, int keys) {
+  return {variant, queries, keys, impl::BatchRows(queries)};
 }
 
 }  // namespace kfuse

@@ -6,12 +6,15 @@
 #ifndef KFUSE_FUSED_STAGE_SOFTMAX_HPP
 #define KFUSE_FUSED_STAGE_SOFTMAX_HPP
 
-#include <kfuse/fused/stage/load_store.hpp>
+#include <kfuse/fused/stage/batch.hpp>
 #include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/sum.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <string_view>
 
 namespace kfuse {
@@ -81,6 +84,11 @@ struct SoftmaxWithSinks {
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;
+  impl::BatchRows batches;  // of heads * queries rows
+  impl::Divisor heads;      // of queries rows
+
+  SoftmaxWithSinks(Tensor<Element const, 1> const& s, int q)
+      : sinks(s), queries(q), batches(int(std::min(batch_rows(), most))), heads(unsigned(q > 0 ? q : 1)) {}
 
   template <class Real>
   struct Result {
@@ -94,8 +102,7 @@ struct SoftmaxWithSinks {
   }
   void check(std::string_view where, Shape shape) const {
     if (sinks.data == nullptr) return;
-    impl::check(queries > 0 && sinks.extent(0) > 0 && shape.rows % (std::ptrdiff_t(sinks.extent(0)) * queries) == 0,
-                where,
+    impl::check(queries > 0 && sinks.extent(0) > 0 && batch_rows() <= most && shape.rows % batch_rows() == 0, where,
                 "sinks: need one entry for each head, and rows of [..., heads, queries]; say how many queries there "
                 "are in options.queries");
   }
@@ -106,7 +113,7 @@ struct SoftmaxWithSinks {
   template <class Real, class X>
   KOKKOS_FUNCTION void accumulate(impl::ExponentialSum<Real>& sum, X const& x, Place at) const {
     if (sinks.data != nullptr && at.column == 0) {
-      unsigned const head = unsigned(at.row) / unsigned(queries) % unsigned(sinks.extent(0));
+      unsigned const head = heads.quotient(unsigned(batches.of(at.row).row));
       impl::add_exponentials(sum, Values<Real, 1, Access::single>{{Real(to_real(sinks(head)))}});
     }
     impl::add_exponentials(sum, x);
@@ -123,6 +130,10 @@ struct SoftmaxWithSinks {
   KOKKOS_FUNCTION void apply(X& x, Place, Result<typename X::Real> const& r) const {
     for (auto& v : x) v = impl::exponential(v, r.high) * r.factor;
   }
+
+ private:
+  static constexpr std::ptrdiff_t most = std::numeric_limits<int>::max();
+  std::ptrdiff_t batch_rows() const { return std::ptrdiff_t(sinks.extent(0)) * queries; }
 };
 
 template <Summation summation = Summation::plain>
@@ -132,8 +143,8 @@ auto softmax(double scale = 1) {
 // sinks: [heads], or without memory; rows are [..., heads, queries].
 template <TensorLike S>
 auto softmax_with_sinks(S const& sinks, int queries) {
-  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>{impl::tensor<1>(sinks, "sinks"),
-                                                                                queries};
+  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>(impl::tensor<1>(sinks, "sinks"),
+                                                                                queries);
 }
 
 }  // namespace kfuse
