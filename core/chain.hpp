@@ -56,6 +56,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -267,7 +268,7 @@ struct ChainTypes<Chain<S...>> {
     else
       return 0;
   }
-  static constexpr int readers = (int(reads_memory<S>) + ... + 0);
+  static constexpr int readers = (int(reads_memory<S>) + ... + 0), row_inputs = (int(is_row_input<S>) + ... + 0);
   static constexpr int all_chunks = (chunks_of<S>() + ... + 0) * (std::is_same_v<Real, double> ? 2 : 1);
   static constexpr int input_chunks = has_pairs || all_chunks > 2 || std::max({0, extra_registers_of<S>()...}) > 16
                                           ? 0
@@ -308,6 +309,16 @@ inline bool overlap(Span const& a, Span const& b) {
 inline bool same_place(Span const& a, Span const& b) {
   return a.moved < 0 && b.moved < 0 && a.data == b.data && a.rows == b.rows && a.row_bytes == b.row_bytes &&
          (a.stride == b.stride || a.rows == 1) && a.element_bytes == b.element_bytes;
+}
+
+// What an output must be whose rows are not at one distance: of others, their Span tells (check_aliasing).
+template <class Element, int rank>
+void check_lies_apart(Tensor<Element, rank> const& t, std::string_view where, char const* name) {
+  check(!overlaps_itself(t), where, [&] {
+    return std::string(name) +
+           ": the rows of an output overlap (which of them stays would be chance); give it memory "
+           "of its own";
+  });
 }
 
 // May memory be written while the chain runs? It may lie exactly where an earlier stage read it, value by value; any

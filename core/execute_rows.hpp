@@ -161,14 +161,22 @@ struct PassRowsKernel {
     int first_segment, last_segment;  // [first, last)
   };
 
+  // Packs that a lane comes to next, on their way from memory.
+  static constexpr int at_once = 2 / std::max(1, ChainTypes<C>::input_chunks);
+  struct Coming {
+    ReadAhead<Values<Real, width, access>, Ahead::row_inputs, C> packs[at_once];
+    bool any = false;
+  };
+
   // visit(x, place, read) for this lane's values of the columns [first, last): packs, several of which are on their way
-  // at once, and what is left over one by one.
+  // at once, and what is left over one by one. Columns up to `end` follow, of which the first packs are then `coming`.
   template <class F>
-  KOKKOS_FUNCTION void each(Work const& work, int first, int last, F const& visit) const {
+  KOKKOS_FUNCTION void each(Work const& work, int first, int last, int end, Coming& coming, F const& visit) const {
     if (work.row >= rows) return;
     int const step = row_lanes * width;
     int c = first + work.rank * width;
-    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0) c = each_read(work.row, c, last, visit);
+    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0)
+      c = each_read(work.row, c, last, end, coming, visit);
     for (; c + width <= last; c += step) {
       Values<Real, width, access> x;
       visit(x, Place{work.row, c}, NothingRead{});
@@ -182,24 +190,21 @@ struct PassRowsKernel {
   // The same for as many packs as go in whole steps from column `c` on: the next ones are on their way while visit
   // works on those that are there. Returns the column that is left to begin with.
   template <class F>
-  KOKKOS_FUNCTION int each_read(std::ptrdiff_t row, int c, int last, F const& visit) const {
-    constexpr int at_once = 2 / ChainTypes<C>::input_chunks;
+  KOKKOS_FUNCTION int each_read(std::ptrdiff_t row, int c, int last, int end, Coming& coming, F const& visit) const {
     int const step = row_lanes * width, span = (at_once - 1) * step + width;
-    if (last - c < span) return c;
-    ReadAhead<Values<Real, width, access>, Ahead::row_inputs, C> here[at_once], ahead[at_once];
-    auto const read_from = [&](auto* read, int column) {
+    auto const come_from = [&](int column) {
 #pragma unroll
-      for (int k = 0; k < at_once; ++k) read_ahead(chain, read[k], Place{row, column + k * step});
+      for (int k = 0; k < at_once; ++k) read_ahead(chain, coming.packs[k], Place{row, column + k * step});
     };
-    read_from(here, c);
-    for (bool more = true; more; c += at_once * step) {
-      more = last - c - at_once * step >= span;
-      if (more) read_from(ahead, c + at_once * step);
+    if (last - c >= span && !coming.any) come_from(c);
+    for (; last - c >= span; c += at_once * step) {
+      Coming const here = coming;
+      coming.any = end - c - at_once * step >= span;
+      if (coming.any) come_from(c + at_once * step);
 #pragma unroll
       for (int k = 0; k < at_once; ++k) {
         Values<Real, width, access> x;
-        visit(x, Place{row, c + k * step}, here[k]);
-        here[k] = ahead[k];
+        visit(x, Place{row, c + k * step}, here.packs[k]);
       }
     }
     return c;
@@ -228,11 +233,13 @@ struct PassRowsKernel {
   template <int i, int row_stage, class L>
   KOKKOS_FUNCTION void run(L const& team_lanes, Work const& work, Results<Real, C>& results, Scratch& scratch) const {
     if constexpr (i == C::size) {
+      Coming coming;
       if constexpr (ChainTypes<C>::has_stores)
         for (int segment = work.first_segment; segment < work.last_segment; ++segment)
-          each(work, segment_begin(segment), segment_end(segment), [&](auto& x, Place at, auto const& read) {
-            evaluate_read<C::size, Stores::yes>(chain, read, x, at, results);
-          });
+          each(work, segment_begin(segment), segment_end(segment), segment_end(work.last_segment - 1), coming,
+               [&](auto& x, Place at, auto const& read) {
+                 evaluate_read<C::size, Stores::yes>(chain, read, x, at, results);
+               });
     } else {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
@@ -240,16 +247,18 @@ struct PassRowsKernel {
         using Sum = SumOf<Real, Given>;
         Sum total = s.template identity<Real>();
         if (only == whole_rows || only == i) {
+          Coming coming;
           for (int segment = work.first_segment; segment < work.last_segment; ++segment) {
             int const begin = segment_begin(segment), end = segment_end(segment);
             int const block = row_lanes == 1 ? alone * width : end - begin;
             Sum sum = s.template identity<Real>();
             for (int first = begin; first < end; first += block) {
               Sum part = s.template identity<Real>();
-              each(work, first, end - first > block ? first + block : end, [&](auto& x, Place at, auto const& read) {
-                evaluate_read<i, Stores::no>(chain, read, x, at, results);
-                s.accumulate(part, x, at);
-              });
+              each(work, first, end - first > block ? first + block : end, segment_end(work.last_segment - 1), coming,
+                   [&](auto& x, Place at, auto const& read) {
+                     evaluate_read<i, Stores::no>(chain, read, x, at, results);
+                     s.accumulate(part, x, at);
+                   });
               if (first == begin)
                 sum = part;
               else

@@ -22,8 +22,11 @@ namespace kfuse::impl {
 template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
-  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29).
-  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers;
+  // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29). A
+  // second input takes more where rows share a team, and where there is a second reduction.
+  static constexpr int registers =
+      (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers +
+      (ChainTypes<C>::row_inputs > 1 && (lanes < threads || ChainTypes<C>::row_stages > 1) ? 8 : 0);
   static constexpr int rows_per_team = threads / lanes;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;

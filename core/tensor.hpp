@@ -8,9 +8,12 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -127,6 +130,23 @@ bool same_shape(Tensor<A, rank> const& a, Tensor<B, rank> const& b) {
   for (int d = 0; d < rank; ++d)
     if (a.extent(d) != b.extent(d)) return false;
   return true;
+}
+
+// Might two elements lie in the same place? Not where each dimension steps over all of those with smaller strides.
+template <class Element, int rank>
+bool overlaps_itself(Tensor<Element, rank> const& t) {
+  if (t.empty()) return false;
+  std::array<int, rank> order;
+  std::iota(order.begin(), order.end(), 0);
+  auto const stride = [&](int d) { return d < rank - 1 ? t.stride(d) : std::ptrdiff_t(1); };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return stride(a) < stride(b); });
+  std::ptrdiff_t run = 1;  // from the first to the last element of the dimensions so far
+  for (int const d : order) {
+    if (t.extent(d) == 1) continue;
+    if (stride(d) < run) return true;
+    run += (t.extent(d) - 1) * stride(d);
+  }
+  return false;
 }
 
 template <class Element, int rank>

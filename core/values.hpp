@@ -146,7 +146,8 @@ KOKKOS_FUNCTION void write(Element* to, X const& x) {
       if constexpr (impl::in_pairs<Element>) {
 #pragma unroll
         for (int i = 0; i < Words::per_chunk; ++i)
-          chunk.word[i] = impl::pair_bits<Element>(float(x[c * in_chunk + 2 * i]), float(x[c * in_chunk + 2 * i + 1]));
+          chunk.word[i] = impl::pair_bits<Element>(impl::for_rounding(x[c * in_chunk + 2 * i]),
+                                                   impl::for_rounding(x[c * in_chunk + 2 * i + 1]));
       } else {
         struct {
           Element value[in_chunk];

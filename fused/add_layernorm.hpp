@@ -23,7 +23,8 @@ auto add_layernorm_chain(X const& x, R const& residual, W const& weight, B const
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_layernorm: weight");
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm: bias");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm: y");
-  return load(in) | add(added) | layernorm<ElementOf<X>>(scale, offset, options) | store(out);
+  constexpr auto summation = summation_of<ElementOf<Y>>;
+  return load(in) | add(added) | layernorm<summation>(scale, offset, options) | store(out);
 }
 
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike B, TensorLike S, TensorLike Y>
@@ -35,7 +36,8 @@ auto add_layernorm_chain(X const& x, R const& residual, W const& weight, B const
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm: bias");
   auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_layernorm: sum");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm: y");
-  return load(in) | add(added) | store(total) | layernorm<ElementOf<X>>(scale, offset, options) | store(out);
+  constexpr auto summation = summation_of<ElementOf<Y>>;
+  return load(in) | add(added) | store(total) | layernorm<summation>(scale, offset, options) | store(out);
 }
 
 }  // namespace impl

@@ -21,7 +21,8 @@ auto add_rmsnorm_chain(X const& x, R const& residual, W const& weight, S const& 
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_rmsnorm: weight");
   auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_rmsnorm: sum");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_rmsnorm: y");
-  return load(in) | add(added) | store(total) | rmsnorm<ElementOf<X>>(scale, options) | store(out);
+  constexpr auto summation = summation_of<ElementOf<Y>>;
+  return load(in) | add(added) | store(total) | rmsnorm<ElementOf<X>, summation>(scale, options) | store(out);
 }
 
 }  // namespace impl

@@ -4,6 +4,10 @@
 //
 // The chain load | layernorm | store. A constant row gives exactly the bias. x, weight, bias and y may have different
 // element types.
+//
+// Sums of a few neighbours and squares are float (of doubles, double), and rows are not scaled to fit: where eight
+// neighbours exceed the largest float in sum, as with values from 2^125 (4.2e37) on, the row may be NaN; where the
+// squares of what is left of the mean do, as with differences from 2^64 (1.8e19) on, the row is the bias.
 #ifndef KFUSE_FUSED_LAYERNORM_HPP
 #define KFUSE_FUSED_LAYERNORM_HPP
 
@@ -20,7 +24,7 @@ auto layernorm_chain(X const& x, W const& weight, B const& bias, Y const& y, Lay
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::layernorm: weight");
   auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::layernorm: bias");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::layernorm: y");
-  return load(in) | layernorm<ElementOf<X>>(scale, offset, options) | store(out);
+  return load(in) | layernorm<summation_of<ElementOf<Y>>>(scale, offset, options) | store(out);
 }
 
 }  // namespace impl

@@ -56,7 +56,7 @@ auto qk_rmsnorm_chain(X const& x, int q_heads, Q const& q_weight, K const& k_wei
     return std::to_string(q_heads) + " of " + std::to_string(heads) +
            " heads cannot be heads of Q; x has the heads of Q first and then those of K, q_heads + k_heads in all";
   });
-  return load_batch(in) | RootMeanSquare<summation_of<ElementOf<X>>>(options.epsilon) |
+  return load_batch(in) | RootMeanSquare<summation_of<ElementOf<Y>>>(options.epsilon) |
          WeighHeads<ElementOf<Q>, ElementOf<X>>{q, k, {options.weight, options.casting}, q_heads, BatchRows(heads)} |
          store_batch(out);
 }

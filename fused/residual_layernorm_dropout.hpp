@@ -66,9 +66,10 @@ auto residual_layernorm_dropout_chain(X const& x, R const& residual, W const& we
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::residual_layernorm_dropout: y");
   auto const x_bias = tensor<1>(options.x_bias, "kfuse::residual_layernorm_dropout: x_bias");
   auto const sum = tensor<2>(options.sum, "kfuse::residual_layernorm_dropout: sum");
+  constexpr auto summation = summation_of<ElementOf<Y>>;
   return load(in) | IfGiven<decltype(bias(x_bias))>{bias(x_bias), x_bias.data != nullptr} | add(added) |
          IfGiven<decltype(store(sum))>{store(sum), sum.data != nullptr} |
-         layernorm<ElementOf<X>>(scale, offset, {.epsilon = options.epsilon, .weight = options.weight}) |
+         layernorm<summation>(scale, offset, {.epsilon = options.epsilon, .weight = options.weight}) |
          Dropout<>{options.dropout, options.random, options.random_state} | store(out);
 }
 

@@ -5,6 +5,10 @@
 // The chain load | rmsnorm | store. A row of zeros gives zeros. x, weight and y may have different element types. The
 // options say whether the weight is stored as given or as what it exceeds one by, and whether values are rounded before
 // the weight, too (stage/norm.hpp).
+//
+// Squares are float (of doubles, double), and rows are not scaled to fit: where the sum of their squares exceeds the
+// largest float, as with any value from 2^64 (1.8e19) on, finite values give zeros. Squares below the smallest normal
+// float, of values under 2^-63 (1.1e-19), lose their digits; where they vanish and epsilon is 0, they give zeros.
 #ifndef KFUSE_FUSED_RMSNORM_HPP
 #define KFUSE_FUSED_RMSNORM_HPP
 
@@ -20,7 +24,7 @@ auto rmsnorm_chain(X const& x, W const& weight, Y const& y, RmsNormOptions const
   auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::rmsnorm: x");
   auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::rmsnorm: weight");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::rmsnorm: y");
-  return load(in) | rmsnorm<ElementOf<X>>(scale, options) | store(out);
+  return load(in) | rmsnorm<ElementOf<X>, summation_of<ElementOf<Y>>>(scale, options) | store(out);
 }
 
 }  // namespace impl

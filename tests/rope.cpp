@@ -314,7 +314,7 @@ TEST_CASE("rope refuses what does not fit, and writes nothing") {
   refused("overlap", [&] { rope(Space(), first, shifted, table, few); });
   refused("an output overlaps an input", [&] { rope(Space(), first, k_of_one, table, few, shifted, three_of_one); });
   Tensor<float, 3> const same{q.data(), {2, 2, 8}, {0, 8, 1}};
-  refused("the heads of an output overlap", [&] { rope(Space(), same, k, table, at); });
+  refused("q: the rows of an output overlap", [&] { rope(Space(), same, k, table, at); });
   for (auto const& view : {q, k, three}) CHECK(download(view) == x);
 }
 

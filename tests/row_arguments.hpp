@@ -26,65 +26,98 @@ struct Part {
   int first = 0, rows = 0, columns = 0;
 };
 
+// The element types of rows, of weights, and of results and residuals.
+template <class X_, class Weight_ = X_, class Y_ = X_>
+struct Types {
+  using X = X_;
+  using Weight = Weight_;
+  using Y = Y_;
+};
+
+template <class T>
 class Arguments {
  public:
-  using Element = bf16;  // the tests of each operator hold all types against its definition; here 2^31 values must fit
-  Space const space;
+  using X = typename T::X;
+  using Weight = typename T::Weight;
+  using Y = typename T::Y;
+  Space space;
   int const rows, columns;
-  Workspace<Space> workspace{1 << 16};
+  Workspace<Space> workspace;
+  Kokkos::View<int, Space> const status{"kfuse::test::status"};
 
   // `used`: the rows of the call that are filled and looked at, where not all of them are.
   Arguments(Space const& on, Part const& part, Memory memory, std::vector<int> used = {})
       : space(on),
         rows(part.rows),
         columns(part.columns),
+        workspace((1 << 16) + 8 * std::size_t(rows)),
         first_(part.first),
         memory_(std::move(memory)),
         used_(used.empty() ? all_of(rows) : std::move(used)) {}
 
-  Tensor<Element const, 2> in(char name) { return in(name, columns); }
-  Tensor<Element const, 2> in(char name, int width) { return by_row<Element>(name, width, quarter); }
+  Tensor<X const, 2> in(char name) { return in(name, columns); }
+  template <class E = X>
+  Tensor<E const, 2> in(char name, int width) {
+    return by_row<E>(name, width, Use::read, quarter);
+  }
+  Tensor<Y const, 2> residual(char name) { return in<Y>(name, columns); }
   Tensor<std::uint8_t const, 2> mask(char name) {
-    return by_row<std::uint8_t>(name, columns, [](Random& random) { return double(random.below(3) > 0); });
+    return by_row<std::uint8_t>(name, columns, Use::read, [](Random& random) { return double(random.below(3) > 0); });
   }
   // The same for all rows.
-  Tensor<Element const, 2> table(char name, int height, int width) {
-    auto const [lie, is_new] = lie_of({name, height, width, sizeof(Element), false});
-    auto const t = tensor<Element>(lie, height, width);
-    if (is_new) fill(t, name, 0, all_of(height), quarter);
+  template <class E = X>
+  Tensor<E const, 2> table(char name, int height, int width) {
+    auto const [lie, is_new] = lie_of({name, height, width, sizeof(E), Use::read});
+    auto const t = tensor<E>(lie, height, width);
+    if (is_new) fill(t, name, 0, all_of(height), Use::read, quarter);
     return t;
   }
-  Tensor<Element const, 1> weight(char name) {
-    auto const t = table(name, 1, columns);
-    return {t.data, {columns}, {t.strides[1]}};
+  Tensor<Weight const, 1> weight(char name) { return vector<Weight>(name, columns); }
+  template <class E>
+  Tensor<E const, 1> vector(char name, int size) {
+    auto const t = table<E>(name, 1, size);
+    return {t.data, {size}, {t.strides[1]}};
   }
   // Numbers in [0, end), one a row; 0 where there are none.
-  template <class Index = int>
-  Tensor<Index const, 1> indices(char name, int end) {
-    auto const [lie, is_new] = lie_of({name, 1, rows, sizeof(Index), false});
-    Tensor<Index, 2> const column{static_cast<Index*>(lie.data), {rows, 1}, {lie.step, 1}};
-    if (is_new)
-      fill(column, name, first_, used_, [=](Random& random) { return double(random.below(std::max(1, end))); });
-    return {column.data, {rows}, {lie.step}};
+  Tensor<int const, 1> indices(char name, int end) {
+    return of_rows<int>(name, [=](Random& random) { return double(random.below(std::max(1, end))); });
+  }
+  Tensor<Weight const, 1> weight_of_rows(char name) { return of_rows<Weight>(name, quarter); }
+  // The numbers of the rows of this call.
+  Tensor<int const, 1> row_numbers(char name) {
+    return of_rows<int>(name, [row = 0](Random&) mutable { return double(row++); });
   }
 
-  Tensor<Element, 2> out(char name) { return out<Element>(name, columns); }
-  template <class T = Element>
-  Tensor<T, 2> out(char name, int width) {
-    auto const t = tensor<T>(lie_of({name, rows, width, sizeof(T), true}).first, rows, width);
+  Tensor<Y, 2> out(char name) { return out(name, columns); }
+  template <class E = Y>
+  Tensor<E, 2> out(char name, int width) {
+    auto const t = tensor<E>(lie_of({name, rows, width, sizeof(E), Use::written}).first, rows, width);
     results_[name] = [=, this] { return read(t, used_); };
     return t;
   }
   // One number a row.
-  template <class T>
-  Tensor<T, 1> out_of_rows(char name) {
-    Lie const lie = lie_of({name, 1, rows, sizeof(T), true}).first;
-    Tensor<T, 2> const column{static_cast<T*>(lie.data), {rows, 1}, {lie.step, 1}};
+  template <class E>
+  Tensor<E, 1> out_of_rows(char name) {
+    Lie const lie = lie_of({name, 1, rows, sizeof(E), Use::written}).first;
+    Tensor<E, 2> const column{static_cast<E*>(lie.data), {rows, 1}, {lie.step, 1}};
     results_[name] = [=, this] { return read(column, used_); };
     return {column.data, {rows}, {lie.step}};
   }
+  // One number.
+  template <class E>
+  Tensor<E, 1> out_of_all(char name) {
+    auto const t = tensor<E>(lie_of({name, 1, 1, sizeof(E), Use::written}).first, 1, 1);
+    results_of_all_[name] = [=] { return read(t, {0})[0]; };
+    return {t.data, {1}, {t.strides[1]}};
+  }
+  // Rows that are worked on in place.
+  Tensor<X, 2> in_out(char name, int width) {
+    Tensor<X, 2> const t = by_row<X>(name, width, Use::both, quarter);
+    results_[name] = [=, this] { return read(t, used_); };
+    return t;
+  }
 
-  // What the outputs hold, row by row.
+  // What the outputs hold, row by row, and at last what is of all rows.
   std::vector<double> results() const {
     std::vector<double> all;
     std::vector<std::vector<double>> outputs;
@@ -94,7 +127,12 @@ class Arguments {
         auto const width = std::ptrdiff_t(values.size() / used_.size()), first = std::ptrdiff_t(i) * width;
         all.insert(all.end(), values.begin() + first, values.begin() + first + width);
       }
+    for (auto const& [name, value] : results_of_all_) all.push_back(value());
     return all;
+  }
+  // Rows that were worked on in place are as they were.
+  void restore() const {
+    for (auto const& again : restore_) again();
   }
   // Are inputs as they were made?
   bool inputs_unchanged() const {
@@ -110,9 +148,9 @@ class Arguments {
     std::iota(numbers.begin(), numbers.end(), 0);
     return numbers;
   }
-  template <class T>
-  static Tensor<T, 2> tensor(Lie const& lie, int height, int width) {
-    return {static_cast<T*>(lie.data), {height, width}, {lie.stride, lie.step}};
+  template <class E>
+  static Tensor<E, 2> tensor(Lie const& lie, int height, int width) {
+    return {static_cast<E*>(lie.data), {height, width}, {lie.stride, lie.step}};
   }
   // Where a matrix lies, and whether that is asked for the first time.
   std::pair<Lie, bool> lie_of(Asked const& m) {
@@ -122,40 +160,55 @@ class Arguments {
     asked_[m.name] = {m, lie};
     return {lie, true};
   }
-  template <class T, class Value>
-  Tensor<T const, 2> by_row(char name, int width, Value const& value) {
-    auto const [lie, is_new] = lie_of({name, rows, width, sizeof(T), false});
-    auto const t = tensor<T>(lie, rows, width);
-    if (is_new) fill(t, name, first_, used_, value);
+  template <class E, class Value>
+  Tensor<E, 2> by_row(char name, int width, Use use, Value const& value) {
+    auto const [lie, is_new] = lie_of({name, rows, width, sizeof(E), use});
+    auto const t = tensor<E>(lie, rows, width);
+    if (is_new) fill(t, name, first_, used_, use, value);
     return t;
   }
 
+  template <class E, class Value>
+  Tensor<E const, 1> of_rows(char name, Value const& value) {
+    auto const [lie, is_new] = lie_of({name, 1, rows, sizeof(E), Use::read});
+    Tensor<E, 2> const column{static_cast<E*>(lie.data), {rows, 1}, {lie.step, 1}};
+    if (is_new) fill(column, name, first_, used_, Use::read, value);
+    return {column.data, {rows}, {lie.step}};
+  }
+
   // Calls f(memory from the first value to the last, its rows) for rows that are used: all at once, or one by one.
-  template <class T, class F>
-  static void for_runs(Tensor<T, 2> const& t, std::vector<int> const& used, F const& f) {
+  template <class E, class F>
+  static void for_runs(Tensor<E, 2> const& t, std::vector<int> const& used, F const& f) {
     if (t.empty()) return;
     bool const at_once = int(used.size()) == t.extent(0) && t.extent(0) * t.strides[0] < 1 << 28;
     int const count = at_once ? t.extent(0) : 1;
     auto const size = std::size_t((count - 1) * t.strides[0] + (t.extent(1) - 1) * t.strides[1] + 1);
     for (std::size_t i = 0; i < used.size(); i += std::size_t(count))
-      f(Kokkos::View<T*, Space, Kokkos::MemoryUnmanaged>(t.data + used[i] * t.strides[0], size), count);
+      f(Kokkos::View<E*, Space, Kokkos::MemoryUnmanaged>(t.data + used[i] * t.strides[0], size), count);
   }
-  template <class T, class Value>
-  void fill(Tensor<T, 2> const& t, char name, int first, std::vector<int> const& used, Value const& value) {
-    std::uint64_t seed = (std::uint64_t(name) << 32) + std::uint64_t(first);
-    for_runs(t, used, [&](auto const& run, int count) {
-      auto memory = elements(run);
-      for (int r = 0; r < count; ++r) {
-        Random random(Random(seed++).bits());
-        for (int c = 0; c < t.extent(1); ++c)
-          memory[std::size_t(r * t.strides[0] + c * t.strides[1])] = encode<T>(value(random));
-      }
-      set_elements(run, memory);
-    });
-    unchanged_.push_back([=, given = read(t, used)] { return read(t, used) == given; });
+  template <class E, class Value>
+  void fill(Tensor<E, 2> const& t, char name, int first, std::vector<int> const& used, Use use, Value const& given) {
+    auto const write = [=] {
+      auto value = given;
+      std::uint64_t seed = (std::uint64_t(name) << 32) + std::uint64_t(first);
+      for_runs(t, used, [&](auto const& run, int count) {
+        auto memory = elements(run);
+        for (int r = 0; r < count; ++r) {
+          Random random(Random(seed++).bits());
+          for (int c = 0; c < t.extent(1); ++c)
+            memory[std::size_t(r * t.strides[0] + c * t.strides[1])] = encode<E>(value(random));
+        }
+        set_elements(run, memory);
+      });
+    };
+    write();
+    if (use == Use::both)
+      restore_.push_back(write);
+    else
+      unchanged_.push_back([=, given = read(t, used)] { return read(t, used) == given; });
   }
-  template <class T>
-  static std::vector<double> read(Tensor<T, 2> const& t, std::vector<int> const& used) {
+  template <class E>
+  static std::vector<double> read(Tensor<E, 2> const& t, std::vector<int> const& used) {
     std::vector<double> values;
     for_runs(t, used, [&](auto const& run, int count) {
       auto const memory = elements(run);
@@ -171,7 +224,9 @@ class Arguments {
   std::vector<int> used_;
   std::map<char, std::pair<Asked, Lie>> asked_;
   std::map<char, std::function<std::vector<double>()>> results_;
+  std::map<char, std::function<double()>> results_of_all_;
   std::vector<std::function<bool()>> unchanged_;
+  std::vector<std::function<void()>> restore_;
 };
 
 }  // namespace kfuse::test

@@ -26,11 +26,12 @@ struct Lie {
   std::ptrdiff_t stride = 0;
   int step = 1;
 };
+enum class Use { read, written, both };
 // A matrix that an operator asked for, by name.
 struct Asked {
   char name;
   int rows, columns, element_bytes;
-  bool written;
+  Use use;
 
   std::size_t row_bytes() const { return std::size_t(columns) * std::size_t(element_bytes); }
 };

@@ -2,6 +2,7 @@
 // The stages that no other test covers: arithmetic, storage types, masks, heads, random values.
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/batch.hpp>
 #include <kfuse/fused/stage/heads.hpp>
 #include <kfuse/fused/stage/mask.hpp>
 #include <kfuse/fused/stage/uniform.hpp>
@@ -9,6 +10,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "support.hpp"
@@ -138,6 +141,47 @@ TEST_CASE("rows of heads go to memory by head and come back") {
       }
     CHECK(wrong == 0);
     CHECK(download(back) == x);
+  }
+}
+
+// CASES P11
+TEST_CASE("an output whose rows lie over one another is refused, at any rank") {
+  auto const memory = view_of<float>(std::vector<double>(1000, 5), 1000);
+  auto const x = view_of<float>(random_values<float>(2 * 3 * 4 * 8, 1), 2 * 3, 4 * 8);
+  auto const rows = view_of<float>(random_values<float>(2 * 3 * 4 * 8, 1), 2 * 3 * 4, 8);
+  for (bool const apart : {false, true}) {
+    using Strides3 = std::ptrdiff_t[3];
+    using Strides4 = std::ptrdiff_t[4];
+    auto const check = [&](auto const& chain, char const* name) {
+      auto const error = error_of([&] { fuse(Space(), "test", chain); });
+      CAPTURE(error);
+      CHECK(error.empty() == apart);
+      if (!apart) CHECK(contains(error, std::string("test: ") + name + ": the rows of an output overlap"));
+    };
+    // [6, 4, 8]
+    Strides3 const one_over_another[] = {{100, 4, 1}, {100, 0, 1}, {0, 8, 1}, {31, 8, 1}, {8, 40, 1}, {100, 100, 1}};
+    Strides3 const side_by_side[] = {{32, 8, 1}, {100, 9, 1}, {8, 48, 1}, {10, 100, 1}};
+    auto const of_batch = [&](Strides3 const& s) {
+      check(load(rows) | kfuse::store_batch(kfuse::Tensor<float, 3>{memory.data(), {6, 4, 8}, {s[0], s[1], s[2]}}),
+            "store_batch");
+    };
+    for (auto const& s : one_over_another)
+      if (!apart) of_batch(s);
+    for (auto const& s : side_by_side)
+      if (apart) of_batch(s);
+    // [2, 4, 3, 8]
+    Strides4 const heads_over[] = {{100, 8, 8, 1}, {96, 24, 4, 1}, {0, 24, 8, 1}, {95, 24, 8, 1}, {96, 0, 8, 1}};
+    Strides4 const heads_apart[] = {{96, 24, 8, 1}, {96, 8, 32, 1}, {24, 48, 8, 1}, {500, 100, 9, 1}};
+    auto const of_heads = [&](Strides4 const& s) {
+      check(
+          load(x) | kfuse::store_heads(kfuse::Tensor<float, 4>{memory.data(), {2, 4, 3, 8}, {s[0], s[1], s[2], s[3]}}),
+          "store_heads");
+    };
+    for (auto const& s : heads_over)
+      if (!apart) of_heads(s);
+    for (auto const& s : heads_apart)
+      if (apart) of_heads(s);
+    if (!apart) CHECK(download(memory) == std::vector<double>(1000, 5));
   }
 }
 

@@ -104,7 +104,10 @@ struct StoreBatch {
   impl::BatchRows rows;
 
   auto writes() const { return std::array{impl::span_of_batch(to)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_batch(to, where, "store_batch", shape); }
+  void check(std::string_view where, Shape shape) const {
+    impl::check_batch(to, where, "store_batch", shape);
+    impl::check_lies_apart(to, where, "store_batch");
+  }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     auto const index = rows.of(at.row);

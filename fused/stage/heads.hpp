@@ -80,6 +80,7 @@ struct StoreHeads {
                 "store_heads: rows must be [batch * tokens] of the memory's batch");
     impl::check(positions.data == nullptr ? tokens <= to.extent(2) : positions.extent(0) == shape.rows, where,
                 "store_heads: needs memory for each token, or one position for each row");
+    impl::check_lies_apart(to, where, "store_heads");
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {

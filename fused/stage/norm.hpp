@@ -69,7 +69,7 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
   }
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
-    if constexpr (summation == Summation::plain)
+    if constexpr (std::is_same_v<Sum, float>)
       for (auto v : x) sum += v * v;
     else
       impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v * v; }));
@@ -87,22 +87,23 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
   }
 };
 
-// y = x - mean(x). A row of equal values leaves exactly nothing.
-template <Summation summation = Summation::compensated>
-struct Center : impl::SumOfRow<summation> {
+// y = x - mean(x). A row of equal values leaves exactly nothing: packs of them add up exactly in pairs, the sums of
+// packs in twice the digits, and what the division loses is divided once more. 16-bit values need it, too: 2047 in fp16
+// has so many digits that float cannot hold 12345 times it.
+struct Center : impl::SumOfRow<Summation::compensated> {
   static constexpr int flops = 2;
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {
     impl::add_to(sum, impl::sum_in_pairs<0, X::width>(x, [](auto v) { return v; }));
   }
-  template <class Real>
-  KOKKOS_FUNCTION Real finish(Real sum, int columns) const {
-    return sum / Real(columns);  // exact division: sums of equal 16-bit values are exact, too
+  KOKKOS_FUNCTION float finish(double sum, int columns) const {
+    double const share = backend::reciprocal(float(columns));
+    auto const mean = float(sum * share), rest = float((sum - double(mean) * columns) * share);
+    return rest == rest ? mean + rest : mean;
   }
-  template <class Real>
-  KOKKOS_FUNCTION Real finish(impl::ExactSum<Real> const& sum, int columns) const {
-    Real const n = Real(columns), mean = sum.sum / n;
-    Real const rest = (Kokkos::fma(-mean, n, sum.sum) + sum.lost) / n;  // what the division has lost, too
+  KOKKOS_FUNCTION double finish(impl::ExactSum const& sum, int columns) const {
+    double const n = columns, mean = sum.sum / n;
+    double const rest = (Kokkos::fma(-mean, n, sum.sum) + sum.lost) / n;
     return rest == rest ? mean + rest : mean;
   }
   template <class X>
@@ -132,23 +133,22 @@ struct WeighNormed {
   }
 };
 
-// weight: [columns]. Input is the element type of the values, which NormCasting::llama rounds to and which says how
-// they are added up; if not given, the weight's.
-template <class Input = void, TensorLike W>
+// weight: [columns]. Input is the element type of the values, which NormCasting::llama rounds to; if not given, the
+// weight's. summation: summation_of the result's type; as it stands, right for all.
+template <class Input = void, Summation summation = Summation::compensated, TensorLike W>
 auto rmsnorm(W const& w, RmsNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
   using Rounded = std::conditional_t<std::is_void_v<Input>, Element, Input>;
-  return RootMeanSquare<summation_of<Rounded>>(options.epsilon) |
+  return RootMeanSquare<summation>(options.epsilon) |
          WeighNormed<Element, Rounded, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
                                                                          {options.weight, options.casting}};
 }
 
-// weight, bias: [columns]. Input as in rmsnorm.
-template <class Input = void, TensorLike W, TensorLike B>
+// weight, bias: [columns]. summation as in rmsnorm.
+template <Summation summation = Summation::compensated, TensorLike W, TensorLike B>
 auto layernorm(W const& w, B const& b, LayerNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
-  constexpr auto summation = summation_of<std::conditional_t<std::is_void_v<Input>, Element, Input>>;
-  return Center<summation>{} | RootMeanSquare<summation>(options.epsilon) |
+  return Center{} | RootMeanSquare<summation>(options.epsilon) |
          WeighNormed<Element, Real<Element>, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
                                                                                {.weight = options.weight}} |
          bias(b);

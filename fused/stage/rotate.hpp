@@ -31,7 +31,6 @@ struct HeadRuns {
     outer = t.extent(o), inner = t.extent(i);
     far = outer > 1 ? t.stride(o) : 0, near = inner > 1 ? t.stride(i) : columns;
   }
-  bool overlap() const { return inner > 1 && near < columns; }
 };
 
 template <class Element>
@@ -80,8 +79,8 @@ struct RotateHeads {
   auto writes() const { return std::array{impl::span_of_heads(q_out), impl::span_of_heads(k_out)}; }
   // The chain sees to what lies in place; that Q and K do not lie in each other's is seen to here.
   void check(std::string_view where, Shape) const {
-    impl::check(!impl::HeadRuns(q_out).overlap() && !impl::HeadRuns(k_out).overlap(), where,
-                "the heads of an output overlap (which of them stays would be chance); give it memory of its own");
+    impl::check_lies_apart(q_out, where, "q");
+    impl::check_lies_apart(k_out, where, "k");
     auto const [from_q, from_k, t, p] = reads();
     auto const [to_q, to_k] = writes();
     impl::check(!impl::overlap(to_q, to_k), where,
