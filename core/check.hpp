@@ -3,6 +3,7 @@
 #ifndef KFUSE_CORE_CHECK_HPP
 #define KFUSE_CORE_CHECK_HPP
 
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -28,6 +29,13 @@ requires requires(Message m) {
 }
 void check(bool ok, std::string_view where, Message const& message) {
   if (!ok) check(false, where, std::string_view(message()));
+}
+
+// A number as messages show it: six digits at most.
+inline std::string number_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", x);
+  return text;
 }
 
 }  // namespace impl

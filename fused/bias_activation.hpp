@@ -14,6 +14,8 @@
 #include <kfuse/fused/stage/mask.hpp>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace kfuse {
 
@@ -27,6 +29,12 @@ struct ActivateChosen {
 
   Activation activation;
 
+  void check(std::string_view where, Shape) const {
+    impl::check(activation >= Activation::none && activation <= Activation::tanh, where, [&] {
+      return "activation: there is none with the number " + std::to_string(int(activation)) +
+             " (the values would pass unchanged); give it one of Activation";
+    });
+  }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     switch (activation) {

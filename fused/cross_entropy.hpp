@@ -111,6 +111,10 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
     return "logits: shape " + shape_text(x) +
            " has no classes (rows without any have no softmax and no loss); give them one column at least";
   });
+  check(options.reduction >= Reduction::none && options.reduction <= Reduction::sum, name, [&] {
+    return "reduction: there is none with the number " + std::to_string(int(options.reduction)) +
+           " (it would pass for a sum); give it one of Reduction";
+  });
   check(!reduced || result.extent(0) == 1, name, [&] {
     return "loss: has " + std::to_string(result.extent(0)) +
            " entries (a mean or a sum is one number); give it one entry, or ask for Reduction::none, which has one for "

@@ -14,15 +14,15 @@
 #include <kfuse/fused/stage/mask.hpp>
 #include <kfuse/fused/stage/softmax.hpp>
 
-#include <cmath>
 #include <cstdint>
+#include <string>
 
 namespace kfuse {
 
 // Sink: the element type of sinks.
 template <class Sink>
 struct SoftmaxOptions {
-  double scale = 1;  // finite
+  double scale = 1;  // finite in float
   CausalVariant causal = CausalVariant::none;
   Tensor<Sink const, 1> sinks = {};  // [heads]: one more logit in the sum of each row of a head, not scaled
   int queries = 0;                   // with a causal mask or sinks, rows are [..., heads, queries]
@@ -34,7 +34,11 @@ namespace impl {
 template <class Scores, class Element, class Sink, class F>
 auto with_softmax(Scores const& scores, double factor, Tensor<Element, 2> const& out,
                   SoftmaxOptions<Sink> const& options, F const& run) {
-  check(std::isfinite(options.scale), "kfuse::softmax", "scale must be finite");
+  check(options.queries >= 0, "kfuse::softmax", [&] {
+    return "queries is " + std::to_string(options.queries) +
+           " (rows are [..., queries] with a causal mask or sinks); "
+           "give it their number, or leave it out";
+  });
   if (options.causal == CausalVariant::none && options.sinks.data == nullptr) {
     constexpr auto summation = summation_of<Element>;
     return run(scores | softmax<summation>(factor) | store(out));

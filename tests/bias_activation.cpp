@@ -144,6 +144,9 @@ TEST_CASE("bias_activation refuses what does not fit, and writes nothing") {
   auto const narrow = view_of<std::uint8_t>(std::vector<double>(9, 1), 3, 3);
   CHECK(contains(error_of([&] { bias_activation(Space(), x, four, narrow, y, Activation::relu); }),
                  "kfuse::bias_activation: mask: shape [3, 3] does not match the chain's [3, 4]"));
+  for (int const number : {-1, 8, 99})
+    CHECK(contains(error_of([&] { bias_activation(Space(), x, four, y, Activation(number)); }),
+                   "kfuse::bias_activation: activation: there is none with the number " + std::to_string(number)));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

@@ -420,6 +420,7 @@ TEST_CASE("cross_entropy refuses what does not fit, and writes nothing") {
   refused(labels, one, {.label_smoothing = NAN}, "label_smoothing");
   refused(labels, one, {.z_loss = -1}, "z_loss");
   refused(labels, one, {.softcap = -3}, "softcap");
+  refused(labels, one, {.reduction = Reduction(7)}, "reduction: there is none with the number 7");
   refused(labels, one, {.weight = kfuse::make_tensor<float const>(x.data(), 3)}, "weight: has 3 entries");
   CHECK(contains(error_of([&] { cross_entropy(Space(), x, labels, one, view_of_nans<float>(4, 3), {}, workspace); }),
                  "store: shape [4, 3]"));

@@ -207,6 +207,7 @@ TEST_CASE("embedding refuses what does not fit, and a table that it would overwr
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table, two, y); }), "kfuse::embedding: gather"));
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table); }), "an output overlaps an input"));
   CHECK(contains(error_of([&] { embedding(Space(), view_of_nans<float>(0, 4), indices, y); }), "no entries"));
+  CHECK(contains(error_of([&] { embedding(Space(), table, indices, y, {.scale = NAN}); }), "embedding: scale is nan"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

@@ -274,6 +274,15 @@ TEST_CASE("softmax in place, or with a workspace, has the same bits") {
 TEST_CASE("softmax of nothing writes nothing") {
   softmax(Space(), view_of_nans<float>(0, 4), view_of_nans<float>(0, 4));
   softmax(Space(), view_of_nans<float>(4, 0), view_of_nans<float>(4, 0));
+  auto const none = view_of_nans<float>(0, 4);
+  auto const sinks = kfuse::make_tensor(static_cast<float const*>(none.data()), 0);
+  float one = 0;
+  for (auto const causal : {CausalVariant::none, CausalVariant::upper_left, CausalVariant::lower_right})
+    for (int const queries : {0, 3}) {
+      softmax(Space(), none, none, {.causal = causal, .sinks = sinks, .queries = queries});
+      softmax(Space(), none, none,
+              {.causal = causal, .sinks = kfuse::make_tensor<float const>(&one, 1), .queries = queries});
+    }
 }
 
 TEST_CASE("softmax refuses what does not fit, and writes nothing") {
@@ -281,12 +290,23 @@ TEST_CASE("softmax refuses what does not fit, and writes nothing") {
   auto const few = view_of<std::uint8_t>({1, 1, 1, 1}, 1, 4);
   CHECK(contains(error_of([&] { softmax(Space(), x, few, y); }), "kfuse::softmax: mask: shape [1, 4]"));
   CHECK(contains(error_of([&] { softmax(Space(), x, view_of_nans<float>(4, 3)); }), "store: shape [4, 3]"));
-  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.scale = infinity}); }), "scale must be finite"));
-  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant::upper_left}); }), "causal: the rows"));
+  for (double const scale : {infinity, -infinity, double(NAN), 1e300, -1e39, 1e-300})
+    for (auto const causal : {CausalVariant::none, CausalVariant::lower_right}) {
+      SoftmaxOptions<float> const options{.scale = scale, .causal = causal, .queries = 3};
+      auto const all = view_of<std::uint8_t>(std::vector<double>(12, 1), 3, 4);
+      CHECK(contains(error_of([&] { softmax(Space(), x, y, options); }), "kfuse::softmax: scale is "));
+      CHECK(contains(error_of([&] { softmax(Space(), x, all, y, options); }), "kfuse::softmax: scale is "));
+    }
+  for (auto const causal : {CausalVariant::none, CausalVariant::upper_left})
+    CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = causal, .queries = -5}); }), "queries is -5"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant(9), .queries = 3}); }),
+                 "causal: there is no variant 9"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant::upper_left}); }),
+                 "causal: 3 rows are not"));
   CHECK(contains(error_of([&] { softmax(Space(), x, y, {.causal = CausalVariant::lower_right, .queries = 2}); }),
                  "options.queries"));
   auto const sinks = kfuse::make_tensor<float const>(x.data(), 2);
-  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.sinks = sinks, .queries = 1}); }), "one entry for each head"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, y, {.sinks = sinks, .queries = 1}); }), "one sink for each head"));
   CHECK(contains(error_of([&] { softmax(Space(), x, y, {.sinks = sinks}); }), "kfuse::softmax: sinks"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }

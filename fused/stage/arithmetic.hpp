@@ -78,6 +78,8 @@ struct Scale {
   using stage = ElementStage;
   static constexpr int flops = 1;
   double factor;
+
+  void check(std::string_view where, Shape) const { impl::check_factor(factor, where, "scale"); }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
     for (auto& v : x) v *= typename X::Real(factor);

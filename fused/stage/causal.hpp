@@ -5,6 +5,7 @@
 
 #include <kfuse/fused/stage/batch.hpp>
 
+#include <string>
 #include <string_view>
 
 namespace kfuse {
@@ -24,10 +25,18 @@ struct MaskFuture {
   impl::BatchRows rows;
 
   void check(std::string_view where, Shape shape) const {
-    if (variant == CausalVariant::none) return;
-    impl::check(queries > 0 && shape.rows % queries == 0, where,
-                "causal: the rows must be [..., queries]; say how many queries there are in options.queries");
-    impl::check(shape.columns == keys, where, "causal: needs as many keys as there are columns");
+    if (variant == CausalVariant::none || shape.rows == 0) return;
+    impl::check(variant == CausalVariant::upper_left || variant == CausalVariant::lower_right, where, [&] {
+      return "causal: there is no variant " + std::to_string(int(variant)) + "; give it one of CausalVariant";
+    });
+    impl::check(queries > 0 && shape.rows % queries == 0, where, [&] {
+      return "causal: " + std::to_string(shape.rows) + " rows are not [..., queries] of " + std::to_string(queries) +
+             " queries (a row sees what comes before its query); say in options.queries how many there are";
+    });
+    impl::check(shape.columns == keys, where, [&] {
+      return "causal: rows have " + std::to_string(shape.columns) + " columns, but there are " + std::to_string(keys) +
+             " keys; give one column for each";
+    });
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {

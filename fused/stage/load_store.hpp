@@ -6,6 +6,8 @@
 #include <kfuse/core/chain.hpp>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -30,6 +32,18 @@ void check_vector(Tensor<Element, 1> const& t, std::string_view where, char cons
   check(t.extent(0) == shape.columns, where, [&] {
     return std::string(name) + ": has " + std::to_string(t.extent(0)) + " entries, but rows have " +
            std::to_string(shape.columns) + " columns; give it one entry for each column";
+  });
+}
+
+// What a factor must be: kernels that compute in float take it as a float.
+inline void check_factor(double factor, std::string_view where, char const* name) {
+  double const size = std::abs(factor);
+  bool const fits =
+      size >= double(std::numeric_limits<float>::min()) && size <= double(std::numeric_limits<float>::max());
+  check(factor == 0 || fits, where, [&] {
+    return std::string(name) + " is " + number_text(factor) +
+           ", which no float holds (kernels compute with it in float); give it a finite number, 0 or of a size between "
+           "1.2e-38 and 3.4e38";
   });
 }
 

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace kfuse {
@@ -25,9 +25,7 @@ struct ExponentialFromMaximum {
   static constexpr int flops = 4;
   double scale = 1;
 
-  void check(std::string_view where, Shape) const {
-    impl::check(std::isfinite(scale), where, "softmax: scale must be finite");
-  }
+  void check(std::string_view where, Shape) const { impl::check_factor(scale, where, "scale"); }
   template <class Real>
   KOKKOS_FUNCTION Real identity() const {
     return -Kokkos::Experimental::infinity_v<Real>;
@@ -101,10 +99,13 @@ struct SoftmaxWithSinks {
     return std::array{span};
   }
   void check(std::string_view where, Shape shape) const {
-    if (sinks.data == nullptr) return;
+    if (sinks.data == nullptr || shape.rows == 0) return;
     impl::check(queries > 0 && sinks.extent(0) > 0 && batch_rows() <= most && shape.rows % batch_rows() == 0, where,
-                "sinks: need one entry for each head, and rows of [..., heads, queries]; say how many queries there "
-                "are in options.queries");
+                [&] {
+                  return "sinks: " + std::to_string(shape.rows) + " rows are not [..., heads, queries] of " +
+                         std::to_string(sinks.extent(0)) + " sinks and " + std::to_string(queries) +
+                         " queries; give one sink for each head, and say in options.queries how many queries there are";
+                });
   }
   template <class Real>
   KOKKOS_FUNCTION impl::ExponentialSum<Real> identity() const {
