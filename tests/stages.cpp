@@ -10,8 +10,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstddef>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "support.hpp"
@@ -149,40 +150,34 @@ TEST_CASE("an output whose rows lie over one another is refused, at any rank") {
   auto const memory = view_of<float>(std::vector<double>(1000, 5), 1000);
   auto const x = view_of<float>(random_values<float>(2 * 3 * 4 * 8, 1), 2 * 3, 4 * 8);
   auto const rows = view_of<float>(random_values<float>(2 * 3 * 4 * 8, 1), 2 * 3 * 4, 8);
-  for (bool const apart : {false, true}) {
-    using Strides3 = std::ptrdiff_t[3];
-    using Strides4 = std::ptrdiff_t[4];
-    auto const check = [&](auto const& chain, char const* name) {
-      auto const error = error_of([&] { fuse(Space(), "test", chain); });
-      CAPTURE(error);
-      CHECK(error.empty() == apart);
-      if (!apart) CHECK(contains(error, std::string("test: ") + name + ": the rows of an output overlap"));
-    };
-    // [6, 4, 8]
-    Strides3 const one_over_another[] = {{100, 4, 1}, {100, 0, 1}, {0, 8, 1}, {31, 8, 1}, {8, 40, 1}, {100, 100, 1}};
-    Strides3 const side_by_side[] = {{32, 8, 1}, {100, 9, 1}, {8, 48, 1}, {10, 100, 1}};
-    auto const of_batch = [&](Strides3 const& s) {
-      check(load(rows) | kfuse::store_batch(kfuse::Tensor<float, 3>{memory.data(), {6, 4, 8}, {s[0], s[1], s[2]}}),
-            "store_batch");
-    };
-    for (auto const& s : one_over_another)
-      if (!apart) of_batch(s);
-    for (auto const& s : side_by_side)
-      if (apart) of_batch(s);
-    // [2, 4, 3, 8]
-    Strides4 const heads_over[] = {{100, 8, 8, 1}, {96, 24, 4, 1}, {0, 24, 8, 1}, {95, 24, 8, 1}, {96, 0, 8, 1}};
-    Strides4 const heads_apart[] = {{96, 24, 8, 1}, {96, 8, 32, 1}, {24, 48, 8, 1}, {500, 100, 9, 1}};
-    auto const of_heads = [&](Strides4 const& s) {
-      check(
-          load(x) | kfuse::store_heads(kfuse::Tensor<float, 4>{memory.data(), {2, 4, 3, 8}, {s[0], s[1], s[2], s[3]}}),
-          "store_heads");
-    };
-    for (auto const& s : heads_over)
-      if (!apart) of_heads(s);
-    for (auto const& s : heads_apart)
-      if (apart) of_heads(s);
-    if (!apart) CHECK(download(memory) == std::vector<double>(1000, 5));
-  }
+  auto const to_batch = [&](int batch, int row) {
+    kfuse::Tensor<float, 3> const to{memory.data(), {6, 4, 8}, {batch, row, 1}};
+    return error_of([&] { fuse(Space(), "test", load(rows) | kfuse::store_batch(to)); });
+  };
+  auto const to_heads = [&](int batch, int head, int token) {
+    kfuse::Tensor<float, 4> const to{memory.data(), {2, 4, 3, 8}, {batch, head, token, 1}};
+    return error_of([&] { fuse(Space(), "test", load(x) | kfuse::store_heads(to)); });
+  };
+  char const* const over = ": the rows of an output overlap";
+  for (auto const& [batch, row] : {std::pair(100, 4), {100, 0}, {0, 8}, {31, 8}, {8, 40}, {100, 100}})
+    CHECK(contains(to_batch(batch, row), std::string("test: store_batch") + over));
+  for (auto const& [batch, head, token] :
+       {std::tuple(100, 8, 8), {96, 24, 4}, {0, 24, 8}, {95, 24, 8}, {96, 0, 8}, {24, 24, 8}})
+    CHECK(contains(to_heads(batch, head, token), std::string("test: store_heads") + over));
+  CHECK(download(memory) == std::vector<double>(1000, 5));
+
+  for (auto const& [batch, row] : {std::pair(32, 8), {100, 9}, {8, 48}, {10, 100}}) CHECK(to_batch(batch, row).empty());
+  for (auto const& [batch, head, token] : {std::tuple(96, 24, 8), {96, 8, 32}, {24, 48, 8}, {500, 100, 9}})
+    CHECK(to_heads(batch, head, token).empty());
+}
+
+TEST_CASE("a scale that no float holds is refused") {
+  auto const x = view_of<float>({1, 2, 3}, 1, 3);
+  for (double const scale : {double(NAN), infinity, -infinity, 1e300, -1e39, 1e-300})
+    CHECK(contains(error_of([&] { fuse(Space(), "test", load(x) | kfuse::scale(scale) | store(x)); }),
+                   "test: scale is "));
+  fuse(Space(), "test", load(x) | kfuse::scale(1e38) | kfuse::scale(1e-38 * 2) | kfuse::scale(0) | store(x));
+  CHECK(download(x) == std::vector<double>(3, 0));
 }
 
 TEST_CASE("uniform values fill their interval evenly and follow from seed, row and column") {
