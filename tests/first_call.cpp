@@ -19,9 +19,10 @@ using namespace kfuse::test;
 constexpr bool has_graphs = !kfuse::impl::Backend<Space>::is_host;
 constexpr char const* variable = "KFUSE_FIRST_CALL";
 
-void check_first_call(RowOperator const& run) {
+template <class T>
+void check_first_call(RowOperator<T> const& run) {
   kfuse::Replay<Space> replay;
-  Arguments a(replay.space(), {0, 5, 1000}, Guarded());
+  Arguments<T> a(replay.space(), {0, 5, 1000}, Guarded());
   {  // makes the arguments, and launches nothing
     kfuse::Ledger const ledger(kfuse::Ledger::Execution::none);
     run(a);
@@ -31,7 +32,7 @@ void check_first_call(RowOperator const& run) {
   replay.run(replay.space());
   replay.space().fence("kfuse::test: the replay is done");
   auto const replayed = a.results();
-  Arguments eager(Space(), {0, 5, 1000}, Guarded());
+  Arguments<T> eager(Space(), {0, 5, 1000}, Guarded());
   run(eager);
   CHECK(replayed == eager.results());
 }
@@ -49,7 +50,7 @@ int status_of_process(std::string const& name) {
 TEST_CASE("each row operator may be recorded as the first call of a process") {
   char const* const chosen = std::getenv(variable);
   int known = 0;
-  for (RowOperator const& run : row_operators()) {
+  for (auto const& run : row_operators<AllBf16>()) {
     CAPTURE(run.name);
     if (chosen == nullptr) CHECK(status_of_process(run.name) == 0);
     if (chosen != nullptr && run.name != chosen) continue;
