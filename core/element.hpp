@@ -33,8 +33,17 @@ struct fp8_e5m2 {
 };
 
 namespace impl {
+// Of what is no element type. It has all that others have, so that the sentence is not lost among other errors.
 template <class Element>
-struct ElementTraits;
+struct ElementTraits {
+  static_assert(
+      sizeof(Element) == 0,
+      "kfuse: element types are double, float, kfuse::bf16 and kfuse::fp16, and to store 8 bits kfuse::fp8_e4m3 "
+      "and kfuse::fp8_e5m2; of Kokkos' half_t and bhalf_t on GPUs, make a View<kfuse::fp16> or "
+      "View<kfuse::bf16> of the same memory");
+  using real = float;
+  static constexpr ElementType type = ElementType::fp32;
+};
 template <>
 struct ElementTraits<double> {
   using real = double;
@@ -74,6 +83,11 @@ using Real = typename impl::ElementTraits<Element>::real;
 template <class Element>
 constexpr ElementType element_type = impl::ElementTraits<Element>::type;
 
+// Of what is no element type, which ElementTraits says.
+template <class Element>
+KOKKOS_FUNCTION float to_real(Element) {
+  return Real<Element>(0);
+}
 KOKKOS_INLINE_FUNCTION double to_real(double x) {
   return x;
 }

@@ -194,11 +194,19 @@ Tensor<Element, rank> tensor_of(T const& t, std::string_view where) {
   if constexpr (Kokkos::is_view_v<T>)
     static_assert(bool(Kokkos::SpaceAccessibility<Space, typename T::memory_space>::accessible),
                   "kfuse: the execution space cannot reach this View's memory");
-  static_assert(std::is_same_v<std::remove_const_t<Given>, std::remove_const_t<Element>>,
-                "kfuse: all arguments of this operator must have the same element type");
-  static_assert(std::is_const_v<Element> || !std::is_const_v<Given>,
-                "kfuse: this View is an output and must not be const");
-  return tensor<rank>(t, where);
+  constexpr bool same = std::is_same_v<std::remove_const_t<Given>, std::remove_const_t<Element>>;
+  constexpr bool may_write = std::is_const_v<Element> || !std::is_const_v<Given>;
+  static_assert(same || std::is_integral_v<Element>,
+                "kfuse: this argument must have the element type of those before it; convert it with load(...) | "
+                "store(...), or give all of them one type");
+  static_assert(same || !std::is_integral_v<Element>,
+                "kfuse: positions, and indices that are written, are int, and a mask is std::uint8_t; copy to a View "
+                "of that type");
+  static_assert(may_write, "kfuse: this View is an output and must not be const");
+  if constexpr (same && may_write)
+    return tensor<rank>(t, where);
+  else
+    return {};
 }
 
 }  // namespace impl
