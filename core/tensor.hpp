@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace kfuse {
 
@@ -71,6 +72,8 @@ struct Tensor {
 template <class Element, std::integral... Extent>
 Tensor<Element, sizeof...(Extent)> make_tensor(Element* data, Extent... extent) {
   constexpr int rank = sizeof...(Extent);
+  impl::check(((std::in_range<unsigned>(extent) && std::in_range<int>(extent)) && ...), "make_tensor",
+              "an extent is negative or larger than 2^31 - 1 (extents are int); make tensors of parts of the memory");
   Tensor<Element, rank> result{data, {int(extent)...}, {}};
   std::ptrdiff_t stride = 1;
   for (int d = rank - 1; d >= 0; --d) {
@@ -80,14 +83,27 @@ Tensor<Element, sizeof...(Extent)> make_tensor(Element* data, Extent... extent) 
   return result;
 }
 
+namespace impl {
+inline void check_range(char const* where, int first, int count, int all) {
+  check(first >= 0 && count >= 0 && first <= all - count, where, [&] {
+    return "[" + std::to_string(first) + ", " + std::to_string(first) + " + " + std::to_string(count) +
+           ") is not within [0, " + std::to_string(all) +
+           ") of the matrix (other memory would be taken for it); give a "
+           "range of what there is";
+  });
+}
+}  // namespace impl
+
 // Columns [first, first + count) of a matrix, without a copy.
 template <class Element>
 Tensor<Element, 2> columns(Tensor<Element, 2> const& t, int first, int count) {
+  impl::check_range("columns", first, count, t.extents[1]);
   return {t.data + first, {t.extents[0], count}, {t.strides[0], 1}};
 }
 // Rows [first, first + count) of a matrix, without a copy.
 template <class Element>
 Tensor<Element, 2> rows(Tensor<Element, 2> const& t, int first, int count) {
+  impl::check_range("rows", first, count, t.extents[0]);
   return {t.at(first), {count, t.extents[1]}, {t.strides[0], 1}};
 }
 

@@ -11,6 +11,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "support.hpp"
@@ -243,6 +246,26 @@ TEST_CASE("a Tensor is held to what a View is held to") {
   kfuse::Tensor<float, 2> const transposed{x.data(), {4, 4}, {1, 4}}, negative{x.data(), {-1, 4}, {4, 1}};
   CHECK_THROWS_WITH_AS(load(transposed), doctest::Contains("the last dimension is not contiguous"), kfuse::Error);
   CHECK_THROWS_WITH_AS(load(negative), doctest::Contains("an extent is negative"), kfuse::Error);
+}
+
+TEST_CASE("a Tensor of memory has the extents it is given, or is refused") {
+  float value = 0;
+  constexpr auto most = std::numeric_limits<int>::max();
+  CHECK(kfuse::make_tensor(&value, most).extent(0) == most);
+  CHECK(kfuse::make_tensor(&value, 3, 0).empty());
+  for (std::int64_t const extent : {std::int64_t(-1), std::int64_t(1) << 31, (std::int64_t(1) << 32) + 4,
+                                    std::numeric_limits<std::int64_t>::min()}) {
+    CHECK(contains(error_of([&] { kfuse::make_tensor(&value, extent); }), "make_tensor: an extent is negative or"));
+    CHECK(contains(error_of([&] { kfuse::make_tensor(&value, 2, extent, 3); }), "make_tensor: an extent"));
+    CHECK(contains(error_of([&] { kfuse::make_tensor(&value, std::uint64_t(extent)); }), "make_tensor: an extent"));
+  }
+  auto const matrix = kfuse::make_tensor(&value, 4, 6);
+  CHECK(kfuse::columns(matrix, 6, 0).empty());
+  CHECK(kfuse::rows(matrix, 1, 3).extent(0) == 3);
+  for (auto const& [first, count] : {std::pair(-1, 2), {0, 7}, {6, 1}, {2, -1}, {most, most}}) {
+    CHECK(contains(error_of([&] { kfuse::columns(matrix, first, count); }), "is not within [0, 6)"));
+    CHECK(contains(error_of([&] { kfuse::rows(matrix, first, count); }), "is not within [0, 4)"));
+  }
 }
 
 TEST_CASE("scores without queries or heads are no rows to divide by") {
