@@ -58,6 +58,18 @@ TEST_CASE_TEMPLATE("add_rmsnorm agrees with its definition in double", Element, 
     }
 }
 
+TEST_CASE("add_rmsnorm is as exact as its result where x has fewer bits") {
+  for (int const columns : {4096, 65536}) {
+    auto const x = random_values<bf16>(columns, 1), one = std::vector<double>(columns, 1);
+    for (auto const& r : {std::vector<double>(columns, 100), random_values<float>(columns, 2)}) {
+      auto const sum = view_of_nans<float>(1, columns), y = view_of_nans<float>(1, columns);
+      add_rmsnorm(Space(), view_of<bf16>(x, 1, columns), view_of<float>(r, 1, columns), view_of<float>(one, columns),
+                  sum, y);
+      CHECK(disagreement<float>(download(y), reference(x, r, one, 1e-6).y, columns) == "");
+    }
+  }
+}
+
 TEST_CASE("add_rmsnorm is right on 2,000 random shapes") {
   Space const space = another_instance();
   for_random_cases("add_rmsnorm", {.power = 2}, [&]<class Element>(RandomCase& c) {

@@ -141,12 +141,12 @@ struct Widen {
   KOKKOS_FUNCTION void operator()(int i) const { to(i) = kfuse::to_real(from(i)); }
 };
 // One by one, and as kernels store packs.
-template <class Element>
+template <class Element, class Real>
 struct Narrow {
-  Kokkos::View<float const*, Space> from;
+  Kokkos::View<Real const*, Space> from;
   Kokkos::View<Element*, Space> one_by_one, in_packs;
   KOKKOS_FUNCTION void operator()(int pack) const {
-    kfuse::Values<float, 8, kfuse::Access::wide> values;
+    kfuse::Values<Real, 8, kfuse::Access::wide> values;
     for (int i = 0; i < 8; ++i) {
       values[i] = from(8 * pack + i);
       one_by_one(8 * pack + i) = kfuse::from_real<Element>(values[i]);
@@ -154,6 +154,27 @@ struct Narrow {
     kfuse::write(in_packs.data() + 8 * pack, values);
   }
 };
+
+// How many of the numbers, 8 n of them, the device rounds otherwise than the host, one by one or in packs.
+template <class Element, class Real>
+int narrowed_otherwise(Space const& space, std::vector<Real> const& numbers) {
+  Kokkos::View<Real*, Space> const wide("numbers", numbers.size());
+  Kokkos::View<Element*, Space> const one_by_one("one by one", numbers.size()), in_packs("in packs", numbers.size());
+  set_elements(wide, numbers);
+  for (auto const& output : {one_by_one, in_packs})
+    set_elements(output, std::vector<Element>(numbers.size(), element<Element>(0x55)));
+  Kokkos::parallel_for("narrow", Kokkos::RangePolicy<Space>(space, 0, int(numbers.size() / 8)),
+                       Narrow<Element, Real>{wide, one_by_one, in_packs});
+  space.fence();
+  auto const singles = elements(one_by_one), packs = elements(in_packs);
+  int wrong = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    long const expected = code_of(kfuse::from_real<Element>(numbers[i]));
+    wrong += code_of(singles[i]) != expected;
+    wrong += code_of(packs[i]) != expected;
+  }
+  return wrong;
+}
 
 }  // namespace
 
@@ -218,22 +239,10 @@ TEST_CASE_TEMPLATE("the device converts as the host does", Element, bf16, fp16, 
   CHECK(wrong == 0);
 
   auto const floats = awkward_floats<Element>();
-  Kokkos::View<float*, Space> const wide("floats", floats.size());
-  Kokkos::View<Element*, Space> const one_by_one("one by one", floats.size()), in_packs("in packs", floats.size());
-  set_elements(wide, floats);
-  for (auto const& output : {one_by_one, in_packs})
-    set_elements(output, std::vector<Element>(floats.size(), element<Element>(0x55)));
-  Kokkos::parallel_for("narrow", Kokkos::RangePolicy<Space>(space, 0, int(floats.size() / 8)),
-                       Narrow<Element>{wide, one_by_one, in_packs});
-  space.fence();
-  auto const singles = elements(one_by_one), packs = elements(in_packs);
-  wrong = 0;
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    long const expected = code_of(kfuse::from_real<Element>(floats[i]));
-    wrong += code_of(singles[i]) != expected;
-    wrong += code_of(packs[i]) != expected;
-  }
-  CHECK(wrong == 0);
+  std::vector<double> doubles;  // those that a float in between would round a second time, too
+  for (double const x : floats) doubles.insert(doubles.end(), {x, std::nextafter(x, 2 * x), std::nextafter(x, x / 2)});
+  CHECK(narrowed_otherwise<Element>(space, floats) == 0);
+  CHECK(narrowed_otherwise<Element>(space, doubles) == 0);
 }
 
 TEST_CASE("bf16 rounds the values that truncation gets wrong") {

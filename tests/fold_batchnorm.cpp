@@ -61,6 +61,18 @@ TEST_CASE("fold_batchnorm is right on 2,000 random shapes") {
   });
 }
 
+TEST_CASE("fold_batchnorm of a bias in double is as exact as one") {
+  int const out = 40, in = 7;
+  BatchNorm<float> const norm(out, 1);
+  auto const w = random_values<bf16>(std::size_t(out) * in, 5), b = random_values<double>(out, 6);
+  auto const weight = view_of<bf16>(w, out, in), folded = view_of_nans<bf16>(out, in);
+  auto const out_b = view_of_nans<double>(out);
+  norm.fold(Space(), weight, view_of<double>(b, out), folded, out_b);
+  std::vector<double> expected(out);
+  for (std::size_t o = 0; o < expected.size(); ++o) expected[o] = (b[o] - norm.mean[o]) * norm.factor(o) + norm.bias[o];
+  CHECK(disagreement<double>(download(out_b), expected, out, {16}) == "");
+}
+
 // What it is for: the folded layer gives what the layer and its batch normalisation gave.
 TEST_CASE("fold_batchnorm gives a layer that does both") {
   int const rows = 4, in = 9, out = 6;

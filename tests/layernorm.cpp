@@ -83,13 +83,16 @@ TEST_CASE("layernorm is right on 2,000 random shapes") {
   Space const space = another_instance();
   for_random_cases("layernorm", {.power = 2}, [&]<class Element>(RandomCase& c) {
     auto const x = c.values<Element>(0);
-    auto const w = random_values<Element>(c.columns, c.seed), b = random_values<Element>(c.columns, c.seed + 1);
+    bool const constant = c.kind == ValueKind::equal || c.kind == ValueKind::zeros;  // whose bias would hide errors
+    auto const w = random_values<Element>(c.columns, c.seed);
+    auto const b = constant ? filled(c.columns, 0) : random_values<Element>(c.columns, c.seed + 1);
     auto const in = c.matrix<Element>(0, x), y = c.matrix<Element>(1);
     auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
     layernorm(space, in.const_view(), weight, bias, y.view());
-    c.compare("y", y, reference(x, w, b, 1e-5), scales(x, c.columns, 1e-5));
-    if (c.kind == ValueKind::equal || c.kind == ValueKind::zeros)
-      for (std::size_t i = 0; auto const v : y.values()) c.expect(v == b[i++ % c.columns], "y is not the bias");
+    if (constant)
+      c.compare("y", y, filled(x.size(), 0));
+    else
+      c.compare("y", y, reference(x, w, b, 1e-5), scales(x, c.columns, 1e-5));
     c.unchanged("x", in, x);
     c.same_bits("y", [&](int first, int count) {
       auto const part = view_of_nans<Element>(count, c.columns);
@@ -127,6 +130,29 @@ TEST_CASE("layernorm of a constant row is the bias") {
   for (int const columns : {3, 100, 4095, 70000})  // sums of such a number need more digits than float has
     for (float const value : {1234.567f, 0.1f, -3e-7f, 7e30f})
       CHECK(normed(filled(columns, value), columns, 1e-5, 0.5) == filled(columns, 0.5));
+}
+
+TEST_CASE_TEMPLATE("layernorm of a constant row is the bias in all types and widths", Element, double, float, bf16,
+                   fp16) {
+  double const all_digits = 2 - std::ldexp(1, -Format<Element>::mantissa);
+  for (int const columns : {9163, 12345, 16383, 65537, 69999})  // sums of 16-bit values exceed the digits of float
+    for (double const value : {all_digits, -1024 * all_digits, rounded<Element>(0.1)})
+      for (double const epsilon : {0.0, 1e-5}) {
+        CAPTURE(columns);
+        CAPTURE(value);
+        auto const y = view_of_nans<Element>(1, columns);
+        auto const weight = view_of<Element>(filled(columns, 1), columns);
+        auto const bias = view_of<Element>(filled(columns, 0), columns);
+        layernorm(Space(), view_of<Element>(filled(columns, value), 1, columns), weight, bias, y, {.epsilon = epsilon});
+        CHECK(download(y) == filled(columns, 0));
+      }
+}
+
+// What the header says of values whose sums, or whose squares, float cannot hold.
+TEST_CASE("layernorm of huge values is what its header says") {
+  CHECK(normed(filled(64, 4e37), 64, 1e-5, 0.5) == filled(64, 0.5));
+  for (double const v : normed(filled(64, 3e38), 64)) CHECK(std::isnan(v));
+  CHECK(normed({-1e20, 1e20}, 2, 1e-5, 0.5) == filled(2, 0.5));
 }
 
 // CASES P03

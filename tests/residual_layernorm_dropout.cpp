@@ -56,8 +56,11 @@ TEST_CASE("residual_layernorm_dropout is right on 2,000 random shapes") {
   Space const space = another_instance();
   for_random_cases("residual_layernorm_dropout", {.power = 2}, [&]<class Element>(RandomCase& c) {
     auto const x = c.values<Element>(0), r = c.values<Element>(1);
-    auto const w = random_values<Element>(c.columns, c.seed), b = random_values<Element>(c.columns, c.seed + 1);
-    auto const x_bias = c.number % 3 == 0 ? std::vector<double>() : random_values<Element>(c.columns, c.seed + 2);
+    bool const constant = c.kind == ValueKind::equal || c.kind == ValueKind::zeros;  // whose biases would hide errors
+    auto const w = random_values<Element>(c.columns, c.seed);
+    auto const b = constant ? std::vector<double>(c.columns, 0) : random_values<Element>(c.columns, c.seed + 1);
+    auto const x_bias =
+        constant || c.number % 3 == 0 ? std::vector<double>() : random_values<Element>(c.columns, c.seed + 2);
     bool const with_sum = c.number % 2 == 0;
     double const p = c.number % 5 == 0 ? 0 : 0.5;  // halves are doubled, which rounds nothing
     auto const in = c.matrix<Element>(0, x), residual = c.matrix<Element>(1, r);
@@ -78,7 +81,10 @@ TEST_CASE("residual_layernorm_dropout is right on 2,000 random shapes") {
       expected.y[i] = is_dropped ? 0 : 2 * expected.y[i];
     }
     for (double& s : expected.y_scales) s *= 2;
-    c.compare("y", y, expected.y, expected.y_scales);
+    if (constant)
+      c.compare("y", y, std::vector<double>(x.size(), 0));
+    else
+      c.compare("y", y, expected.y, expected.y_scales);
     double const n = double(actual.size());
     if (p > 0 && c.kind == ValueKind::ordinary)
       c.expect(std::abs(double(dropped) - n / 2) <= 4 * std::sqrt(n / 4) + 1, "not half of the values are dropped");
@@ -160,6 +166,20 @@ TEST_CASE("residual_layernorm_dropout of a constant sum is the bias, and weights
   for (double& v : one_more) v += 1;
   CHECK(deviation(download(run<float>(y, zeros, columns, {.weight = kfuse::NormWeight::one_plus})),
                   reference(y, {}, zeros, one_more, w).y, 1) <= 1e-5);
+}
+
+TEST_CASE("residual_layernorm_dropout is as exact as its result where x has fewer bits") {
+  for (int const columns : {300, 4096}) {
+    std::vector<double> const zeros(columns, 0);
+    auto const x = view_of<bf16>(zeros, 1, columns);
+    auto const one = view_of<float>(std::vector<double>(columns, 1), columns), none = view_of<float>(zeros, columns);
+    for (double const value : {40000.3, 1234.57, 1.1}) {
+      auto const residual = view_of<float>(std::vector<double>(columns, value), 1, columns);
+      auto const y = view_of_nans<float>(1, columns);
+      residual_layernorm_dropout(Space(), x, residual, one, none, y);
+      CHECK(download(y) == zeros);
+    }
+  }
 }
 
 // CASES P09

@@ -237,6 +237,38 @@ TEST_CASE("rmsnorm of 16-bit values takes weights of 32 bits and stores either")
   CHECK(deviation(download(wide), {1.34164065, 0.44721355}) <= 1e-6);
 }
 
+// Also where x has fewer bits: constant rows show every digit that a sum of squares loses.
+TEST_CASE_TEMPLATE("rmsnorm is as exact as the type of its result", Element, float, bf16, fp16) {
+  for (int const columns : {300, 4096, 65536}) {
+    CAPTURE(columns);
+    auto const constant = rounded<Element>(std::vector<double>(columns, 1.37));
+    for (auto const& x : {constant, random_values<Element>(columns, 1)}) {
+      auto const y = view_of_nans<float>(1, columns);
+      rmsnorm(Space(), view_of<Element>(x, 1, columns), view_of<Element>(ones(columns), columns), y);
+      CHECK(disagreement<float>(download(y), reference(x, ones(columns), 1e-6), columns) == "");
+    }
+  }
+}
+
+// What the header says of values whose squares float cannot hold.
+TEST_CASE_TEMPLATE("rmsnorm of huge and tiny values is what its header says", Element, double, float) {
+  int const columns = 100;
+  double const power = std::is_same_v<Element, double> ? 8 : 1;  // a double has eight times the exponents
+  auto const of = [&](double exponent, double epsilon) {
+    double const value = std::exp2(power * exponent);
+    auto y = normed<Element>(std::vector<double>(columns, value), 1, columns, epsilon);
+    for (double& v : y) v *= std::hypot(value, std::sqrt(epsilon)) / value;
+    return y;
+  };
+  std::vector<double> const zeros(columns, 0);
+  CHECK(deviation(of(60, 0), ones(columns)) <= tolerance<Element>());
+  CHECK(of(64, 0) == zeros);
+  CHECK(of(64, 1e-6) == zeros);
+  CHECK(deviation(of(-62, 0), ones(columns)) <= tolerance<Element>());
+  CHECK(of(-80, 0) == zeros);
+  CHECK(deviation(of(-80, 1e-6), ones(columns)) <= tolerance<Element>());
+}
+
 TEST_CASE("rmsnorm adds one to weights in float") {
   auto const wide = view_of_nans<float>(1, 2);
   rmsnorm(Space(), view_of<bf16>({3, 1}, 1, 2), view_of<bf16>({3.140625, 3.140625}, 2), wide,

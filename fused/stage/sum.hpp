@@ -10,9 +10,9 @@
 
 namespace kfuse {
 
-// How floats are added up. compensated: in double, so that neither a lane that adds a whole row, as on the host, nor the
-// order costs digits; results in fp32 would show it. plain: in float, for results of 16 bits, whose own rounding is far
-// coarser; one word to merge instead of two. Doubles are always compensated.
+// How floats are added up. compensated: in double, so that neither a lane that adds a whole row, as on the host, nor
+// the order costs digits; results in fp32 would show it. plain: in float, for results of 16 bits, whose own rounding is
+// far coarser; one word to merge instead of two. Doubles are always compensated.
 enum class Summation { plain, compensated };
 
 // What results of this element type need, whatever the types of the values that are added up.
