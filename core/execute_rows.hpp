@@ -51,12 +51,11 @@ struct Divisor {
 template <class Real, int width, Access access, class C>
 struct FlatKernel {
   static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
-  // One by one, the values of a pack come under conditions of their own.
-  static constexpr int registers = 32 + std::max(8, ChainTypes<C>::extra_registers) +
-                                   4 * vectors * std::max(0, ChainTypes<C>::readers - 1) +
-                                   (access == Access::single ? 16 : 0);
   static constexpr Ahead ahead = access == Access::wide ? Ahead::all : Ahead::none;  // single values take registers
   using X = Values<Real, width, access>;
+  // Beside what is read ahead, a pack of values and places. One by one, values come under conditions of their own.
+  static constexpr int registers = (access == Access::wide ? 20 : 48) + std::max(8, ChainTypes<C>::extra_registers) +
+                                   vectors * registers_ahead<X, ahead>(std::type_identity<C>{});
 
   C chain;
   std::ptrdiff_t rows;

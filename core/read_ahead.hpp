@@ -32,6 +32,18 @@ struct ReadAhead<X, ahead, Chain<First, Rest...>> {
   ReadAhead<X, ahead, Chain<Rest...>> rest;
 };
 
+// 32-bit registers that what is read takes.
+template <class X, Ahead ahead, class... S>
+constexpr int registers_ahead(std::type_identity<Chain<S...>>) {
+  auto const of = []<class Given>(std::type_identity<Given>) -> int {
+    if constexpr (IsAhead<ahead, Given, X>)
+      return (sizeof(std::declval<Given const&>().template fetch<X>(Place{})) + 3) / 4;
+    else
+      return 0;
+  };
+  return (of(std::type_identity<S>{}) + ... + 0);
+}
+
 // Reads what stage `i` and those after it do.
 template <int i = 0, class C, class X, Ahead ahead, class Rest>
 KOKKOS_FUNCTION void read_ahead(C const& chain, ReadAhead<X, ahead, Rest>& read, Place at) {

@@ -25,7 +25,7 @@ namespace impl {
 struct ActivateChosen {
   using stage = ElementStage;
   static constexpr int flops = Activate<Activation::gelu>::flops;
-  static constexpr int extra_registers = 16;
+  static constexpr int extra_registers = 12;
 
   Activation activation;
 

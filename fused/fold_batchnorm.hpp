@@ -20,7 +20,7 @@ struct FoldBatchNorm {
   using stage = ElementStage;
   using element = std::conditional_t<std::is_same_v<Bias, double>, double, Parameter>;  // which sets the arithmetic
   static constexpr int flops = 1;
-  static constexpr int extra_registers = 8;
+  static constexpr int extra_registers = 16;
   static constexpr bool in_place = true;  // the lane that writes a bias is the only one that has read it
 
   BatchNormChannels<Parameter> channels;

@@ -106,7 +106,7 @@ struct Activate {
                                : activation == Activation::relu                                      ? 1
                                : activation == Activation::silu || activation == Activation::sigmoid ? 4
                                                                                                      : 8;
-  static constexpr int extra_registers = activation == Activation::none || activation == Activation::relu ? 8 : 16;
+  static constexpr int extra_registers = 8;
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
 #pragma unroll  // values that are counted through by a loop would leave their registers

@@ -28,7 +28,7 @@ struct LoadInterleavedGate {
   using element = Element;
   using memory_space = Memory;
   static constexpr int flops = Activate<activation>::flops + 1;
-  static constexpr int extra_registers = Activate<activation>::extra_registers + 8;
+  static constexpr int extra_registers = Activate<activation>::extra_registers;
 
   Tensor<Element const, 2> from;  // [rows, 2 * columns]
 

@@ -61,7 +61,7 @@ struct RotateHeads {
   using memory_space = Memory;
   static constexpr bool in_place = true;
   static constexpr int flops = 6;
-  static constexpr int extra_registers = 24;
+  static constexpr int extra_registers = 16;
 
   Tensor<In const, 3> q, k;             // [tokens, heads, head_dim]
   Tensor<Out, 3> q_out, k_out;          // the same
