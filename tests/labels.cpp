@@ -2,26 +2,13 @@
 // What every operator promises beside its result, seen through Kokkos' own tool callbacks: the launches it states, with
 // its labels, on the instance it is given; no allocation, no copy, no wait; and that it can be recorded.
 #include <kfuse/core/replay.hpp>
-#include <kfuse/fused/add_layernorm.hpp>
-#include <kfuse/fused/add_rmsnorm.hpp>
-#include <kfuse/fused/argmax.hpp>
 #include <kfuse/fused/attention.hpp>
-#include <kfuse/fused/bias_activation.hpp>
-#include <kfuse/fused/cross_entropy.hpp>
-#include <kfuse/fused/embedding.hpp>
-#include <kfuse/fused/geglu.hpp>
-#include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/linear.hpp>
-#include <kfuse/fused/log_softmax.hpp>
 #include <kfuse/fused/matmul.hpp>
-#include <kfuse/fused/reglu.hpp>
-#include <kfuse/fused/rmsnorm.hpp>
-#include <kfuse/fused/rope.hpp>
-#include <kfuse/fused/rope_qkv.hpp>
-#include <kfuse/fused/softmax.hpp>
+#include <kfuse/fused/stage/activation.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
 #include <kfuse/fused/stage/dropout.hpp>
-#include <kfuse/fused/swiglu.hpp>
-#include <kfuse/fused/top_k.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
@@ -29,13 +16,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "row_operators.hpp"
 #include "support.hpp"
 
 namespace {
@@ -44,22 +31,17 @@ using namespace kfuse::test;
 using kfuse::Ledger, kfuse::make_tensor;
 
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
-constexpr int rows = 4, columns = 64, head_dim = 16, places = 8;  // four heads of queries, or two and one of K and V
+constexpr int rows = 4, columns = 64, head_dim = 16, places = 8;  // two heads of queries, one of K and V
 
-// Where operators read random numbers and write results. They may be given any part of it.
-struct Memory {
+// Where operators that are no row operators read random numbers and write results. They may be given any part of it.
+struct OneMemory {
   static constexpr int size = 1 << 18;
   Kokkos::View<float*, Space> in{"in", size}, out{"out", size};
-  Kokkos::View<int*, Space> indices{"indices", rows};
-  Kokkos::View<int, Space> status{"status"};
-  Kokkos::View<std::uint8_t**, Kokkos::LayoutRight, Space> visible{"visible", rows, columns};
   Kokkos::View<kfuse::bf16****, Kokkos::LayoutRight, Space> narrow{"narrow", 1, 2, 32, 64};
 
-  Memory() {
+  OneMemory() {
     upload(in, random_values<float>(size, 1));
-    upload(visible, std::vector<double>(rows * columns, 1));
     upload(narrow, random_values<kfuse::bf16>(narrow.size(), 2));
-    upload(indices, {2, 0, 3, 1});
   }
   template <class... Extent>
   auto given(int first, Extent... extent) const {
@@ -78,28 +60,20 @@ struct Operator {
   std::string label;
   By by;
   std::function<void(Space const&)> call;
+  std::function<std::vector<double>()> results;
+  std::function<void()> clear;  // what it has written
 };
 
-// Every operator of the library, and a chain of a user's.
-std::vector<Operator> operators(Space const& space, Memory const& m) {
-  int const n = rows * columns, far = Memory::size / 4;
+// A chain of a user's, attention and products.
+std::vector<Operator> other_operators(Space const& space) {
+  OneMemory const m;
+  int const n = rows * columns, far = OneMemory::size / 4, many = far / head_dim;
   auto const x = m.given(0, rows, columns), r = m.given(n, rows, columns);
-  auto const weight = m.given(2 * n, columns), bias = m.given(3 * n, columns);
-  auto const y = m.result(0, rows, columns), sum = m.result(n, rows, columns);
-  auto const both = m.given(0, rows, 2 * columns), table = m.given(0, places, columns);
-  auto const long_x = m.given(0, 2, far);
-  auto const long_y = m.result(0, 2, far);
-  auto const long_weight = m.given(far, far);
+  auto const bias = m.given(3 * n, columns);
+  auto const y = m.result(0, rows, columns);
   auto const square = m.given(4 * n, columns, columns);
-  auto const angles = m.given(5 * n, places, head_dim);
-  auto const indices = make_tensor<int const>(m.indices.data(), rows);
-  auto const found = make_tensor(reinterpret_cast<int*>(m.out.data()), rows, 3);
-  auto const largest = m.result(n, rows, 3);
-  auto const q = m.result(0, rows, 2 * head_dim);
-  auto const k = m.result(n, 1, 1, places, head_dim), v = m.result(2 * n, 1, 1, places, head_dim);
   auto const batch_a = m.given(0, 2, rows, columns), batch_b = m.given(n, 2, columns, columns);
   auto const batch_c = m.result(0, 2, rows, columns);
-  int const many = Memory::size / 4 / head_dim;
   auto const queries = m.given(0, 1, 2, 1, head_dim);
   auto const keys = m.given(n, 1, 1, many, head_dim), values = m.given(far + n, 1, 1, many, head_dim);
   auto const few_keys = m.given(n, 1, 1, places, head_dim), few_values = m.given(2 * n, 1, 1, places, head_dim);
@@ -110,54 +84,44 @@ std::vector<Operator> operators(Space const& space, Memory const& m) {
       make_tensor(reinterpret_cast<kfuse::bf16*>(m.out.data()), 1, 2, 32, 64);
   kfuse::LinearOptions<float> const epilogue{.bias = bias, .residual = r, .activation = kfuse::Activation::silu};
 
-  return {
-      {"test::chain", By::own_kernels,
-       [=](Space const& s) {
-         kfuse::fuse(s, "test::chain",
-                     kfuse::load(x) | kfuse::bias(bias) | kfuse::gelu() |
-                         kfuse::dropout(0.5, kfuse::RandomState{1, 2}) | kfuse::store(y));
-       }},
-      {"kfuse::rmsnorm", By::own_kernels, [=](Space const& s) { kfuse::rmsnorm(s, x, weight, y); }},
-      {"kfuse::rmsnorm", By::own_kernels,
-       [=](Space const& s) { kfuse::rmsnorm(s, long_x, long_weight, long_y, {}, *workspace); }},
-      {"kfuse::add_rmsnorm", By::own_kernels, [=](Space const& s) { kfuse::add_rmsnorm(s, x, r, weight, sum, y); }},
-      {"kfuse::layernorm", By::own_kernels, [=](Space const& s) { kfuse::layernorm(s, x, weight, bias, y); }},
-      {"kfuse::add_layernorm", By::own_kernels,
-       [=](Space const& s) { kfuse::add_layernorm(s, x, r, weight, bias, sum, y); }},
-      {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, y); }},
-      {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, long_x, long_y, {}, *workspace); }},
-      {"kfuse::softmax", By::own_kernels, [=](Space const& s) { kfuse::softmax(s, x, m.visible, y); }},
-      {"kfuse::log_softmax", By::own_kernels, [=](Space const& s) { kfuse::log_softmax(s, x, y); }},
-      {"kfuse::cross_entropy", By::own_kernels,
-       [=](Space const& s) { kfuse::cross_entropy(s, x, indices, m.result(0, 1), sum, {}, *workspace); }},
-      {"kfuse::swiglu", By::own_kernels, [=](Space const& s) { kfuse::swiglu(s, both, y); }},
-      {"kfuse::geglu", By::own_kernels, [=](Space const& s) { kfuse::geglu(s, both, y); }},
-      {"kfuse::reglu", By::own_kernels, [=](Space const& s) { kfuse::reglu(s, both, y); }},
-      {"kfuse::bias_activation", By::own_kernels,
-       [=](Space const& s) { kfuse::bias_activation(s, x, bias, y, kfuse::Activation::relu); }},
-      {"kfuse::embedding", By::own_kernels, [=](Space const& s) { kfuse::embedding(s, table, indices, y); }},
-      {"kfuse::embedding", By::own_kernels,
-       [=](Space const& s) { kfuse::embedding(s, table, indices, y, {.dropout = 0.5, .status = m.status}); }},
-      {"kfuse::argmax", By::own_kernels, [=](Space const& s) { kfuse::argmax(s, x, make_tensor(found.data, rows)); }},
-      {"kfuse::argmax", By::own_kernels,
-       [=](Space const& s) { kfuse::argmax(s, long_x, make_tensor(found.data, 2), *workspace); }},
-      {"kfuse::top_k", By::own_kernels, [=](Space const& s) { kfuse::top_k(s, x, largest, found); }},
-      {"kfuse::rope", By::own_kernels,
-       [=](Space const& s) {
-         kfuse::rope(s, m.given(0, rows, 1, head_dim), m.given(n, rows, 1, head_dim), angles, indices,
-                     m.result(0, rows, 1, head_dim), m.result(n, rows, 1, head_dim));
-       }},
-      {"kfuse::rope_qkv", By::own_kernels, [=](Space const& s) { kfuse::rope_qkv(s, x, angles, indices, q, k, v); }},
-      {"kfuse::attention", By::own_kernels,
-       [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); }},
-      {"kfuse::attention", By::own_kernels,
-       [=](Space const& s) { kfuse::attention(s, queries, keys, values, attended, {}, *workspace); }},
-      {"kfuse::attention", By::own_kernels,
-       [=](Space const& s) { kfuse::attention(s, m.narrow, m.narrow, m.narrow, narrow_out); }},
-      {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y); }},
-      {"kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y, epilogue); }},
-      {"kfuse::matmul", By::library, [=](Space const& s) { kfuse::matmul(s, *blas, batch_a, batch_b, batch_c); }},
+  std::vector<Operator> all;
+  auto const list = [&](char const* label, By by, std::function<void(Space const&)> const& call) {
+    all.push_back({label, by, call, [m] { return download(m.out); }, [m] { m.clear(); }});
   };
+  list("test::chain", By::own_kernels, [=](Space const& s) {
+    kfuse::fuse(s, "test::chain",
+                kfuse::load(x) | kfuse::bias(bias) | kfuse::gelu() | kfuse::dropout(0.5, kfuse::RandomState{1, 2}) |
+                    kfuse::store(y));
+  });
+  list("kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, queries, few_keys, few_values, attended); });
+  list("kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, queries, keys, values, attended, {}, *workspace); });
+  list("kfuse::attention", By::own_kernels,
+       [=](Space const& s) { kfuse::attention(s, m.narrow, m.narrow, m.narrow, narrow_out); });
+  list("kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y); });
+  list("kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y, epilogue); });
+  list("kfuse::matmul", By::library, [=](Space const& s) { kfuse::matmul(s, *blas, batch_a, batch_b, batch_c); });
+  return all;
+}
+
+// Every operator of the library, row operators on short rows and on rows that several teams may share.
+std::vector<Operator> operators(Space const& space) {
+  auto all = other_operators(space);
+  for (auto const& run : row_operators<AllBf16>())
+    for (Part const part : {Part{0, rows, columns}, Part{0, 2, 65536}}) {
+      auto const a = std::make_shared<Arguments<AllBf16>>(space, part, Guarded());
+      {  // makes the arguments, and launches nothing
+        Ledger const ledger(Ledger::Execution::none);
+        run(*a);
+      }
+      auto const call = [=](Space const& on) {
+        a->space = on;
+        run(*a);
+      };
+      all.push_back({run.label(), By::own_kernels, call, [a] { return a->results(); }, [a] { a->clear(); }});
+    }
+  return all;
 }
 
 // What Kokkos tells tools while `call` runs.
@@ -212,8 +176,7 @@ Seen hidden_work_of(std::function<void()> const& call) {
 
 TEST_CASE("the callbacks see kernels, allocations, copies and fences") {
   Space const space = another_instance();
-  Memory const memory;
-  auto const kernels = kernels_of([&] { operators(space, memory)[0].call(space); }).kernels;
+  auto const kernels = kernels_of([&] { other_operators(space)[0].call(space); }).kernels;
   CHECK(std::count(kernels.begin(), kernels.end(), "test::chain") == 1);
   Seen const hidden = hidden_work_of([&] {
     Kokkos::View<float*, Space> const view("kfuse::test::view", 8), other("kfuse::test::view", 8);
@@ -227,9 +190,8 @@ TEST_CASE("the callbacks see kernels, allocations, copies and fences") {
 
 TEST_CASE("operators launch the kernels they state, under their own labels, on the instance they are given") {
   Space const space = another_instance();
-  Memory const memory;
   auto const instance = tools::device_id(space);
-  for (auto const& op : operators(space, memory)) {
+  for (auto const& op : operators(space)) {
     CAPTURE(op.label);
     op.call(space);  // as a first call may look for the best algorithm
     space.fence();
@@ -250,8 +212,7 @@ TEST_CASE("operators launch the kernels they state, under their own labels, on t
 
 TEST_CASE("operators neither allocate nor copy nor wait once they have run") {
   Space const space = another_instance();
-  Memory const memory;
-  for (auto const& op : operators(space, memory)) {
+  for (auto const& op : operators(space)) {
     CAPTURE(op.label);
     op.call(space);
     space.fence();
@@ -265,24 +226,23 @@ TEST_CASE("operators neither allocate nor copy nor wait once they have run") {
 TEST_CASE("operators can be recorded at once, and replay the bits of the eager run") {
   constexpr bool has_graphs = !kfuse::impl::Backend<Space>::is_host;
   Space const space = another_instance();
-  Memory const memory;
-  for (auto const& op : operators(space, memory)) {
+  for (auto const& op : operators(space)) {
     CAPTURE(op.label);
     kfuse::Replay<Space> replay;
     CHECK(replay.record(op.call) == has_graphs);
     CHECK(replay.reason().empty() == has_graphs);
     Ledger const ledger;
-    memory.clear();
+    op.clear();
     op.call(space);
     space.fence();
-    auto const eager = elements(memory.out);
+    auto const eager = op.results();
     CHECK(!std::isnan(eager[0]));
     CHECK(replay.launches() >= ledger.launches());
     if (op.by == By::own_kernels) CHECK(replay.launches() == ledger.launches());
-    memory.clear();
+    op.clear();
     replay.run(space);
     space.fence();
-    auto const replayed = elements(memory.out);
-    CHECK(std::memcmp(eager.data(), replayed.data(), eager.size() * sizeof(float)) == 0);
+    auto const replayed = op.results();
+    CHECK(same_values(eager.data(), replayed.data(), eager.size()));
   }
 }

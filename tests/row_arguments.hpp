@@ -134,6 +134,16 @@ class Arguments {
   void restore() const {
     for (auto const& again : restore_) again();
   }
+  // So they are, and what is only written is NaN; of matrices without gaps.
+  void clear() const {
+    for (auto const& [name, known] : asked_) {
+      auto const& [m, lie] = known;
+      Kokkos::View<std::uint8_t*, Space, Kokkos::MemoryUnmanaged> const bytes(static_cast<std::uint8_t*>(lie.data),
+                                                                              std::size_t(m.rows) * m.row_bytes());
+      if (m.use == Use::written) Kokkos::deep_copy(bytes, std::uint8_t(0xff));
+    }
+    restore();
+  }
   // Are inputs as they were made?
   bool inputs_unchanged() const {
     return std::all_of(unchanged_.begin(), unchanged_.end(), [](auto const& is) { return is(); });

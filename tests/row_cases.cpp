@@ -11,10 +11,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 using namespace kfuse::test;
+using kfuse::bf16;
 
 // CASES P06, P07, P10
 TEST_CASE_TEMPLATE("rows of any width have the same bits wherever they lie, alone and among others", T, AllBf16,
@@ -43,6 +45,43 @@ TEST_CASE_TEMPLATE("rows of any width have the same bits wherever they lie, alon
       CHECK(same(results(run, {2, 1, columns}), rows_in(all, 5, 2, 1)));
     }
   }
+}
+
+namespace {
+
+// The operators that round x's normalised values, or their sum, to x's type on the way to another.
+bool rounds_between(std::string const& name) {
+  return contains(name, "rmsnorm") || contains(name, "residual_layernorm_dropout");
+}
+// Does a result of these types agree with that of the same values in double?
+bool agrees(Bf16ToFloat, double actual, double expected, bool rounds) {
+  double const bound = rounds ? 1.02 / 256 : 1e-6;
+  return std::abs(actual - expected) <= bound * std::max(1.0, std::abs(expected));
+}
+bool agrees(DoubleToBf16, double actual, double expected, bool) {  // one rounding, or none
+  return actual == rounded<bf16>(expected) || actual == rounded<float>(expected) ||
+         std::abs(actual - expected) <= 1e-13 * std::max(1.0, std::abs(expected));
+}
+
+}  // namespace
+
+// Arguments are exact in all types.
+TEST_CASE_TEMPLATE("mixed types give what double gives", T, Bf16ToFloat, DoubleToBf16) {
+  auto const in_double = row_operators<AllDouble>();
+  auto const mixed = row_operators<T>();
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    for (int const columns : {1, 7, 64, 1000, 4097, 65536}) {
+      CAPTURE(mixed[i].name);
+      CAPTURE(columns);
+      auto const expected = results(in_double[i], {0, 2, columns}), actual = results(mixed[i], {0, 2, columns});
+      REQUIRE(actual.size() == expected.size());
+      std::size_t wrong = 0;
+      while (wrong < actual.size() && agrees(T(), actual[wrong], expected[wrong], rounds_between(mixed[i].name)))
+        ++wrong;
+      if (wrong == actual.size()) continue;
+      CAPTURE(wrong);
+      CHECK(actual[wrong] == expected[wrong]);
+    }
 }
 
 namespace {
