@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The angles of rotary position embeddings, in double: at position p, pair i is turned by p * inverse[i], and cosine
-// and sine are multiplied by attention_scaling. (Half precision does not hold positions above 2048, and at position
-// 1,000,000 the rounding of a float angle is up to 0.03.)
+// and sine are multiplied by attention_scaling. (In half precision there are no odd positions above 2048, and at
+// position 1,000,000 the rounding of a float angle is up to 0.03.)
 #ifndef KFUSE_FUSED_ROPE_FREQUENCIES_HPP
 #define KFUSE_FUSED_ROPE_FREQUENCIES_HPP
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The angles of rotary position embeddings, in double: at position p, pair i is turned by p * inverse[i], and cosine
-// and sine are multiplied by attention_scaling. In half precision a position beyond 2048 is not even a number, and a
-// float angle at position 1,000,000 is off by 0.06.
-//
-// Settings are named as Hugging Face names them (config.json's rope_theta and rope_scaling), and mean the same.
+// What the angles of rotary position embeddings are made from (rope_frequencies.hpp makes them). Settings are named as
+// Hugging Face names them (config.json's rope_theta and rope_scaling), and mean the same.
 #ifndef KFUSE_FUSED_ROPE_SETTINGS_HPP
 #define KFUSE_FUSED_ROPE_SETTINGS_HPP
 

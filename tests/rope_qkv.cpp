@@ -3,9 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <type_traits>
 #include <vector>
 
+#include "random_cases.hpp"
 #include "support.hpp"
 
 namespace {
@@ -36,14 +40,16 @@ struct Sizes {
   int cache_size() const { return batch * kv_heads * capacity * head_dim; }
 };
 
-// The definition, by heads: pairs (i, i + rotary / 2) or (2i, 2i + 1) are turned by position * base^(-2i / rotary).
-std::vector<double> rotated(std::vector<double> head, int position, Sizes const& s) {
+// The definition, by heads: pairs (i, i + rotary / 2) or (2i, 2i + 1) are turned by position * base^(-2i / rotary),
+// whose cosines and sines are in the position's row of the table.
+std::vector<double> rotated(std::vector<double> head, std::vector<double> const& table, int position, Sizes const& s) {
   auto const x = head;
   for (int i = 0; i < s.rotary / 2; ++i) {
     int const a = s.pairs == RopePairs::half ? i : 2 * i, b = s.pairs == RopePairs::half ? i + s.rotary / 2 : 2 * i + 1;
-    double const angle = position * std::pow(1e4, -2.0 * i / s.rotary);
-    head[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
-    head[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+    double const* const angle = table.data() + std::ptrdiff_t(position) * s.rotary + i;
+    double const cosine = angle[0], sine = angle[s.rotary / 2];
+    head[a] = x[a] * cosine - x[b] * sine;
+    head[b] = x[b] * cosine + x[a] * sine;
   }
   return head;
 }
@@ -51,14 +57,15 @@ std::vector<double> rotated(std::vector<double> head, int position, Sizes const&
 struct Expected {
   std::vector<double> q, k, v;  // NaN where a cache is not written
 };
-Expected reference(std::vector<double> const& qkv, std::vector<double> const& positions, Sizes const& s) {
+Expected reference(std::vector<double> const& qkv, std::vector<double> const& positions,
+                   std::vector<double> const& angles, Sizes const& s) {
   Expected e{{}, std::vector<double>(s.cache_size(), NAN), std::vector<double>(s.cache_size(), NAN)};
   for (int row = 0; row < s.rows(); ++row)
     for (int h = 0; h < s.heads + 2 * s.kv_heads; ++h) {
       auto const first = qkv.begin() + std::size_t(row) * s.columns() + h * s.head_dim;
       std::vector<double> head(first, first + s.head_dim);
       int const position = int(positions[row]), kv = (h - s.heads) % s.kv_heads;
-      if (h < s.heads + s.kv_heads) head = rotated(head, position, s);
+      if (h < s.heads + s.kv_heads) head = rotated(head, angles, position, s);
       if (h < s.heads) {
         e.q.insert(e.q.end(), head.begin(), head.end());
       } else {
@@ -83,20 +90,104 @@ TEST_CASE_TEMPLATE("rope_qkv agrees with its definition in double", Element, dou
       auto const x = random_values<Element>(std::size_t(s.rows()) * s.columns(), s.head_dim);
       std::vector<double> positions(s.rows());
       for (int row = 0; row < s.rows(); ++row) positions[row] = (row % s.tokens) + 1 + row / s.tokens;
-      auto const table = view_of<Angle>(angle_table(32, s.rotary), 32, s.rotary);
+      auto const angles = angle_table(32, s.rotary);
+      auto const table = view_of<Angle>(angles, 32, s.rotary);
       GuardedMatrix<Element> const qkv(s.rows(), s.columns(), x, place), q(s.rows(), s.heads * s.head_dim, place);
       auto const k = view_of_nans<Element>(s.batch, s.kv_heads, s.capacity, s.head_dim);
       auto const v = view_of_nans<Element>(s.batch, s.kv_heads, s.capacity, s.head_dim);
 
       rope_qkv(space, qkv.const_view(), table, view_of<int>(positions, s.rows()), q.view(), k, v,
                {.rotary_dim = s.rotary, .pairs = s.pairs});
-      auto const expected = reference(x, positions, s);
+      auto const expected = reference(x, positions, angles, s);
       CHECK(deviation(q.values(), expected.q, 0.1) <= tolerance<Element>());
       CHECK(deviation(download(k), expected.k, 0.1) <= tolerance<Element>());
       CHECK(deviation(download(v), expected.v) == 0);
       CHECK(q.guards_intact());
       CHECK(qkv.values() == x);
     }
+}
+
+// What a row of random values becomes: its place in the cache is a row of the cache's memory.
+Expected random_reference(std::vector<double> const& qkv, std::vector<double> const& positions,
+                          std::vector<double> const& angles, Sizes const& s) {
+  int const kv_columns = s.kv_heads * s.head_dim;
+  std::vector<double> const unwritten(std::size_t(s.batch) * s.capacity * kv_columns, NAN);
+  Expected e{{}, unwritten, unwritten};
+  for (int row = 0; row < s.rows(); ++row)
+    for (int h = 0; h < s.heads + 2 * s.kv_heads; ++h) {
+      auto const first = qkv.begin() + std::ptrdiff_t(row) * s.columns() + h * s.head_dim;
+      std::vector<double> head(first, first + s.head_dim);
+      int const position = int(positions[row]);
+      if (h < s.heads + s.kv_heads) {
+        if (position >= 0)
+          head = rotated(head, angles, position, s);
+        else
+          std::fill_n(head.begin(), s.rotary, NAN);
+      }
+      if (h < s.heads) {
+        e.q.insert(e.q.end(), head.begin(), head.end());
+      } else if (position >= 0 && position < s.capacity) {
+        auto& to = h < s.heads + s.kv_heads ? e.k : e.v;
+        auto const place = (std::ptrdiff_t(row / s.tokens) * s.capacity + position) * kv_columns;
+        std::copy(head.begin(), head.end(), to.begin() + place + (h - s.heads) % s.kv_heads * s.head_dim);
+      }
+    }
+  return e;
+}
+Sizes random_sizes(RandomCase const& c, Random& random) {
+  int const columns = std::max(6, c.columns), head_dim = std::min(columns / 3, 2 + random.below(129));
+  int const all_heads = columns / head_dim, kv_heads = 1 + random.below((all_heads - 1) / 2);
+  int const rotary = random.below(2) == 0 ? head_dim / 2 * 2 : 2 * (1 + random.below(head_dim / 2));
+  int const batch = random.below(3) == 0 ? c.rows : 1, tokens = c.rows / batch;
+  auto const pairs = random.below(2) == 0 ? RopePairs::half : RopePairs::interleaved;
+  return {batch, tokens, all_heads - 2 * kv_heads, kv_heads, head_dim, rotary, tokens + 1, pairs};
+}
+
+// Some positions are before the table, some beyond the cache. Heads of the cache lie side by side.
+TEST_CASE("rope_qkv is right on 2,000 random shapes") {
+  Space const space = another_instance();
+  for_random_cases("rope_qkv", {}, [&]<class Element>(RandomCase& c) {
+    using Angle = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+    Random random(c.seed);
+    Sizes const s = random_sizes(c, random);
+    auto const x = c.values<Element>(0, std::size_t(s.rows()) * s.columns());
+    std::vector<double> positions(s.rows()), scales(s.rows(), 0), cached(std::size_t(s.batch) * s.capacity, 0);
+    int const first_position = random.below(3);
+    for (int row = 0; row < s.rows(); ++row) {
+      positions[row] = random.below(100) == 0 ? -1 : first_position + row % s.tokens;
+      for (int i = 0; i < s.columns(); ++i)
+        if (double const v = std::abs(x[std::size_t(row) * s.columns() + i]); std::isfinite(v))
+          scales[row] = std::max(scales[row], v);
+      if (positions[row] >= 0 && positions[row] < s.capacity)
+        cached[std::size_t(row / s.tokens) * s.capacity + std::size_t(positions[row])] = scales[row];
+    }
+    auto const angles = angle_table(s.capacity + 1, s.rotary);
+    auto const table = view_of<Angle>(angles, s.capacity + 1, s.rotary);
+    auto const at = view_of<int>(positions, s.rows());
+    GuardedMatrix<Element> const qkv(s.rows(), s.columns(), x, c.place(0)),
+        q(s.rows(), s.heads * s.head_dim, c.place(1)), k(s.batch * s.capacity, s.kv_heads * s.head_dim, c.place(2)),
+        v(k.rows(), k.columns(), c.place(3));
+    auto const cache = [&](auto const& memory) {
+      auto const rows = memory.view();
+      std::ptrdiff_t const stride = std::ptrdiff_t(rows.stride(0));
+      return kfuse::Tensor<Element, 4>{
+          rows.data(), {s.batch, s.kv_heads, s.capacity, s.head_dim}, {s.capacity * stride, s.head_dim, stride, 1}};
+    };
+    kfuse::RopeQkvOptions const options{.rotary_dim = s.rotary, .pairs = s.pairs};
+    rope_qkv(space, qkv.const_view(), table, at, q.view(), cache(k), cache(v), options);
+    auto const expected = random_reference(x, positions, angles, s);
+    c.compare("q", q, expected.q, scales);
+    c.compare("k", k, expected.k, cached);
+    c.compare("v", v, expected.v);
+    c.unchanged("qkv", qkv, x);
+    c.same_bits("q", [&](int first, int count) {
+      auto const y = view_of_nans<Element>(count, s.heads * s.head_dim);
+      auto const nowhere = view_of_nans<Element>(count, s.kv_heads, 0, s.head_dim);
+      rope_qkv(space, rows_of(qkv, first, count), table, Kokkos::subview(at, Kokkos::pair(first, first + count)), y,
+               nowhere, nowhere, options);
+      return elements(y);
+    });
+  });
 }
 
 // One head of float values at one position: what it becomes as Q, which must be what it becomes as K.

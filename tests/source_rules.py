@@ -10,6 +10,9 @@ Outside backends/:
   atomic    no atomics: sums are taken in a fixed order
   if        what backends/ has for one vendor is guarded by that vendor's macro
   lanes     each operator runs in a tests/*_lanes.cpp
+  rows      each operator is among those that tests of all row operators run (tests/row_operator_list.hpp), with 2,000
+            random cases of its own, or is called in tests/labels.cpp
+  readme    the README's tables name each operator and each stage
 Comments and string literals may say what they like. One line per finding; the exit status is 1 if there is any."""
 import pathlib
 import re
@@ -126,11 +129,46 @@ def operators_without_lanes(root):
             yield pathlib.Path("fused", name + ".hpp"), 1, "lanes", f"no tests/*_lanes.cpp includes and runs {name}"
 
 
+def operators_without_rows(root):
+    """Operators that the tests of all row operators do not run, or that have no random cases of their own."""
+    root = pathlib.Path(root)
+    tests = root / "tests"
+    listed, called = ((tests / name).read_text() for name in ("row_operator_list.hpp", "labels.cpp"))
+    for name in operators(root):
+        path = pathlib.Path("fused", name + ".hpp")
+        if not re.search(rf'\blist\("{name}[",]', listed):
+            if f" kfuse::{name}(" not in called:
+                yield path, 1, "rows", f"neither tests/row_operator_list.hpp nor tests/labels.cpp runs {name}"
+        elif f'_random_cases("{name}"' not in (tests / (name + ".cpp")).read_text():
+            yield path, 1, "rows", f"tests/{name}.cpp has no 2,000 random cases of {name}"
+
+
+def stages(root):
+    """The public functions of fused/stage/*.hpp, each of which makes a stage."""
+    for path in sorted(pathlib.Path(root, "fused/stage").glob("*.hpp")):
+        code = code_of(path.read_text())
+        for inner in reversed(list(re.finditer(r"^namespace (kfuse::)?impl \{", code, re.M))):
+            code = code.replace(body(code, inner.end() - 1), "")
+        for match in re.finditer(r"^(?:inline |constexpr )?(?:auto|[A-Z][\w:<>]*) (\w+)\([^;{]*\{$", code, re.M):
+            yield path.relative_to(root), match.group(1)
+
+
+def not_in_readme(root):
+    """Operators and stages that no table row of the README names."""
+    root = pathlib.Path(root)
+    rows = "".join(line for line in (root / "README.md").read_text().splitlines() if line.startswith("| `"))
+    public = [(pathlib.Path("fused", name + ".hpp"), name) for name in operators(root)]
+    for path, name in [*public, *stages(root)]:
+        if not re.search(rf"`{name}[`(]", rows):
+            yield path, 1, "readme", f"no table of README.md names `{name}`"
+
+
 if __name__ == "__main__":
     if not list(pathlib.Path(sys.argv[1]).glob("fused/*.hpp")):
         sys.exit(f"{sys.argv[1]} holds no sources of kfuse")
     broken = 0
-    for path, line, rule, message in [*findings(sys.argv[1]), *operators_without_lanes(sys.argv[1])]:
+    checks = (findings, operators_without_lanes, operators_without_rows, not_in_readme)
+    for path, line, rule, message in [found for check in checks for found in check(sys.argv[1])]:
         print(f"{path}:{line}: [{rule}] {message}")
         broken += 1
     if broken == 0:

@@ -16,13 +16,18 @@ struct CopyKernel {
 """
 
 
-def found(name, text):
-    """The rules that a tree of this one file breaks."""
+def rules_of(files, check):
+    """The rules that a tree of these files breaks."""
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, name)
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-        return {rule for _, _, rule, _ in source_rules.findings(folder)}
+        for name, text in files.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return {rule for _, _, rule, _ in check(folder)}
+
+
+def found(name, text):
+    return rules_of({name: text}, source_rules.findings)
 
 
 class SourceRules(unittest.TestCase):
@@ -73,6 +78,25 @@ class SourceRules(unittest.TestCase):
             self.assertEqual([str(p) for p, *_ in source_rules.operators_without_lanes(folder)], ["fused/op.hpp"])
             path.write_text("#include <kfuse/fused/op.hpp>")
             self.assertEqual(list(source_rules.operators_without_lanes(folder)), [])
+
+    def test_rows(self):
+        files = {"fused/op.hpp": "", "tests/op.cpp": 'for_random_cases("op", {}, f);', "tests/labels.cpp": "",
+                 "tests/row_operator_list.hpp": 'list("op, masked", f);'}
+        self.assertEqual(rules_of(files, source_rules.operators_without_rows), set())
+        self.assertEqual(rules_of({**files, "tests/op.cpp": ""}, source_rules.operators_without_rows), {"rows"})
+        files["tests/row_operator_list.hpp"] = 'list("op_2", f);'
+        self.assertEqual(rules_of(files, source_rules.operators_without_rows), {"rows"})
+        files["tests/labels.cpp"] = "{ kfuse::op(s, x); }"
+        self.assertEqual(rules_of(files, source_rules.operators_without_rows), set())
+
+    def test_readme(self):
+        files = {"fused/op.hpp": "", "README.md": "| `op`, `step`, `other` | does | 1 |",
+                 "fused/stage/step.hpp": "template <class T>\nauto step(T const& x) {\n}\nconstexpr Other<1> other() {\n}\n"
+                                         "namespace impl {\nauto helper() {\n}\n}  // namespace impl\n"}
+        self.assertEqual(rules_of(files, source_rules.not_in_readme), set())
+        for name in ("op", "step", "other"):
+            readme = files["README.md"].replace(f"`{name}`", name)
+            self.assertEqual(rules_of({**files, "README.md": readme}, source_rules.not_in_readme), {"readme"}, name)
 
     def test_if(self):
         code = '#if defined(__CUDA_ARCH__)\n  asm volatile("nop;");\n#else\n  return 0;\n#endif\n'

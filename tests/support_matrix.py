@@ -19,6 +19,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ELEMENTS = {"double": "fp64", "float": "fp32", "bf16": "bf16", "fp16": "fp16"}
+RANDOM = "is right on 2,000 random shapes"  # how tests of random cases are named
 VENDORS = {"CUDA": r"sm_\d+", "HIP": r"gfx"}
 
 
@@ -31,10 +32,12 @@ def operators(root=ROOT):
                   if name in whole or not any(name.startswith(other + "_") for other in names))
 
 
-def element_of(test):
-    """Of `a test of something<kfuse::bf16>`: bf16."""
+def elements_of(test):
+    """Of `a test of something<kfuse::bf16>`: bf16. Of random cases, which are of all types (random_cases.hpp): all."""
+    if RANDOM in test:
+        return set(ELEMENTS.values())
     found = re.search(r"<(?:kfuse::)?(\w+)>$", test)
-    return ELEMENTS.get(found[1]) if found else None
+    return {ELEMENTS[found[1]]} if found and found[1] in ELEMENTS else set()
 
 
 def passed_files(log):
@@ -49,7 +52,7 @@ def ran_on_host(build):
     for name in set(operators()) & passed_files(log):
         command = [build / "tests/kfuse-tests", f"--source-file=*/{name}.cpp", "--list-test-cases"]
         listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        result[name] = {element_of(line) for line in listed.splitlines()} - {None}
+        result[name] = set().union(*map(elements_of, listed.splitlines()))
     return result
 
 
@@ -61,8 +64,8 @@ def record(log, space, device, date, commit):
     for block in re.split(r"^={20,}$", text, flags=re.M):
         for file, test in re.findall(r"tests/(\w+)\.cpp:\d+:\n(?:TEST SUITE: .*\n)?TEST CASE:  (.*)", block):
             group = failed if "ERROR:" in block else passed
-            group.setdefault(file, set()).add(element_of(test))
-    elements = {name: sorted((passed.get(name, set()) - failed.get(name, set())) - {None}) for name in operators()}
+            group.setdefault(file, set()).update(elements_of(test))
+    elements = {name: sorted(passed.get(name, set()) - failed.get(name, set())) for name in operators()}
     return {"space": space, "device": device, "date": date, "commit": commit, "passed": int(summary[2]),
             "failed": int(summary[3]), "elements": elements}
 

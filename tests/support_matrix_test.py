@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """support_matrix.py takes for run what has passed, and nothing else."""
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -41,8 +42,14 @@ class SupportMatrix(unittest.TestCase):
         self.assertEqual(support_matrix.passed_files(CTEST_LOG), {"rmsnorm", "swiglu"})
 
     def test_element_types_by_the_names_of_tests(self):
-        found = [support_matrix.element_of(f"a test{end}") for end in ("<double>", "<kfuse::bf16>", "", "<On<32>>")]
-        self.assertEqual(found, ["fp64", "bf16", None, None])
+        found = [support_matrix.elements_of(f"a test{end}") for end in ("<double>", "<kfuse::bf16>", "", "<On<32>>")]
+        self.assertEqual(found, [{"fp64"}, {"bf16"}, set(), set()])
+
+    def test_random_cases_are_of_all_types_and_told_by_their_name(self):
+        self.assertEqual(support_matrix.elements_of(f"rope {support_matrix.RANDOM}"), {"fp64", "fp32", "bf16", "fp16"})
+        for path in (support_matrix.ROOT / "tests").glob("*.cpp"):
+            calls = re.findall(r"^  (?:for|check)_random_cases\(\"", path.read_text(), re.M)
+            self.assertEqual(path.read_text().count(support_matrix.RANDOM + '"'), len(calls), path)
 
     def test_a_record_leaves_out_what_failed(self):
         cases = [CASE.format(file=file, element=element, error=error) for file, element, error in
