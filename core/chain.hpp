@@ -33,6 +33,7 @@
 //   std::array<Span, n> reads() const, writes() const
 //   Shape shape() const             the rows and columns it brings (a chain's first such stage decides)
 //   void check(std::string_view where, Shape) const       throws kfuse::Error
+//   DataStatus status; RandomSource random      members: what it reports, and the numbers it draws
 //   static constexpr int flops = n  operations for each value
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
@@ -40,11 +41,12 @@
 //   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of a matrix, from its own row
 //                                   and columns, and of nothing else: so wide rows can be kept
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
-// A stage that knows its derivative will say so with a type `derivative`; nothing reads it yet.
 #ifndef KFUSE_CORE_CHAIN_HPP
 #define KFUSE_CORE_CHAIN_HPP
 
 #include <kfuse/core/check.hpp>
+#include <kfuse/core/data_status.hpp>
+#include <kfuse/core/random_source.hpp>
 #include <kfuse/core/tensor.hpp>
 #include <kfuse/core/traffic.hpp>
 #include <kfuse/core/values.hpp>
@@ -351,6 +353,48 @@ void check_aliasing(Chain<S...> const& chain, std::string_view where) {
   });
 }
 
+template <class S>
+concept HasStatus = requires(S const& s) {
+  { s.status } -> std::same_as<DataStatus const&>;
+};
+template <class S>
+concept HasRandom = requires(S const& s) {
+  { s.random } -> std::same_as<RandomSource const&>;
+};
+
+// One value in memory that is not part of any row, if there is one.
+template <class T>
+Span span_of_value(T const* value) {
+  return {value, value != nullptr ? 1 : 0, sizeof(T), 0, 0, 0};
+}
+
+// The status that a stage raises, and the state of the random numbers that it draws, are written and read at any time:
+// nothing that is written may lie there, and of a status nothing that is read.
+template <class... S>
+void check_values_apart(Chain<S...> const& chain, std::string_view where) {
+  auto const check_apart = [&](char const* name, Span const& value, auto const& spans) {
+    for (Span const& span : spans)
+      check(!overlap(value, span), where, [&] {
+        return std::string(name) +
+               ": lies in an argument (lanes would read what others write there at some time); give "
+               "it memory of its own";
+      });
+  };
+  for_each_stage(chain, [&](auto const& s) {
+    for_each_stage(chain, [&](auto const& other) {
+      using Given = std::remove_cvref_t<decltype(s)>;
+      using Other = std::remove_cvref_t<decltype(other)>;
+      if constexpr (HasStatus<Given>) {
+        check_apart("status", span_of_value(s.status.memory()), reads(other));
+        check_apart("status", span_of_value(s.status.memory()), writes(other));
+      }
+      if constexpr (HasRandom<Given>) check_apart("random", span_of_value(s.random.memory()), writes(other));
+      if constexpr (HasStatus<Given> && HasRandom<Other>)
+        check_apart("status", span_of_value(s.status.memory()), std::array{span_of_value(other.random.memory())});
+    });
+  });
+}
+
 // Are all arguments aligned for accesses of `width` elements at every multiple of `width` columns?
 template <class C>
 bool is_wide(C const& chain, int width) {
@@ -387,6 +431,16 @@ constexpr bool reaches() {
     return true;
 }
 
+// The same of what options have brought along, whose types do not tell.
+template <class Space, class C>
+void check_reach(C const& chain, std::string_view where) {
+  for_each_stage(chain, [&](auto const& s) {
+    using Given = std::remove_cvref_t<decltype(s)>;
+    if constexpr (HasStatus<Given>) s.status.template check<Space>(where);
+    if constexpr (HasRandom<Given>) s.random.template check<Space>(where);
+  });
+}
+
 template <class C>
 Shape shape_of(C const& chain, std::string_view where) {
   Shape shape{-1, -1};
@@ -404,6 +458,7 @@ void check_chain(C const& chain, std::string_view where, Shape shape) {
     if constexpr (requires { s.check(where, shape); }) s.check(where, shape);
   });
   check_aliasing(chain, where);
+  check_values_apart(chain, where);
 }
 
 }  // namespace impl

@@ -37,9 +37,7 @@ class DataStatus {
   // An int in memory that the kernels can write. The View must live until they have run.
   template <class View>
   requires Kokkos::is_view_v<View> DataStatus(View const& flag)
-      : flag_(flag.data()),
-        on_host_(reached_from<Kokkos::DefaultHostExecutionSpace, View>),
-        on_device_(reached_from<Kokkos::DefaultExecutionSpace, View>) {
+      : flag_(flag.data()), reached_(impl::ReachedFrom::spaces_of<View>()) {
     static_assert(View::rank() == 0 && std::is_same_v<typename View::value_type, int>,
                   "kfuse: a status is a View<int> of rank 0, not const");
   }
@@ -50,22 +48,20 @@ class DataStatus {
     if (flag_ != nullptr) *flag_ = int(fault);
   }
 
-  // Throws kfuse::Error if kernels that run in Space cannot reach the flag. An operator asks before it launches:
-  // options do not carry the memory space of a View in their type, as stages do.
+  // Where it is; null if nobody asks.
+  int const* memory() const { return flag_; }
+
+  // Throws kfuse::Error if kernels that run in Space cannot reach the flag.
   template <class Space>
   void check(std::string_view where) const {
-    constexpr bool host = std::is_same_v<typename Space::memory_space, Kokkos::HostSpace>;
-    impl::check(flag_ == nullptr || (host ? on_host_ : on_device_), where,
+    impl::check(reached_.template from<Space>(), where,
                 "status: the execution space cannot reach its memory (the kernel would fault where it reports); give "
                 "it a View in the execution space's memory, or in pinned host memory");
   }
 
  private:
-  template <class Space, class View>
-  static constexpr bool reached_from = impl::Reaches<Space, typename View::memory_space>::value;
-
   int* flag_ = nullptr;
-  bool on_host_ = true, on_device_ = true;
+  impl::ReachedFrom reached_;
 };
 
 }  // namespace kfuse

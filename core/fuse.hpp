@@ -45,7 +45,9 @@ class Fusion {
  public:
   Fusion(Space const& space, std::string label, C const& chain, Workspace<Space>* workspace = nullptr)
       : space_(space), label_(std::move(label)), chain_(chain), shape_(shape_of(chain, label_)) {
+    check_reach<Space>(chain, label_);
     check_chain(chain, label_, shape_);
+    if (workspace != nullptr) workspace->check_memory(label_);
     check(shape_.columns <= largest_columns, label_,
           "rows have more than 2^31 - 2^16 columns (columns are counted in int); reshape to more rows of fewer "
           "columns");

@@ -141,6 +141,26 @@ struct Reaches<Space, void> : std::true_type {};
 template <class Space, class... Memory>
 struct Reaches<Space, Memories<Memory...>> : std::bool_constant<(Reaches<Space, Memory>::value && ...)> {};
 
+// The same at run time, for Views that are given inside options, whose types do not tell.
+class ReachedFrom {
+ public:
+  ReachedFrom() = default;  // there is nothing to reach
+  template <class View>
+  static ReachedFrom spaces_of() {
+    ReachedFrom reached;
+    reached.host_ = Reaches<Kokkos::DefaultHostExecutionSpace, typename View::memory_space>::value;
+    reached.device_ = Reaches<Kokkos::DefaultExecutionSpace, typename View::memory_space>::value;
+    return reached;
+  }
+  template <class Space>
+  bool from() const {
+    return std::is_same_v<typename Space::memory_space, Kokkos::HostSpace> ? host_ : device_;
+  }
+
+ private:
+  bool host_ = true, device_ = true;
+};
+
 template <class A, class B, int rank>
 bool same_shape(Tensor<A, rank> const& a, Tensor<B, rank> const& b) {
   for (int d = 0; d < rank; ++d)

@@ -4,6 +4,7 @@
 #define KFUSE_CORE_WORKSPACE_HPP
 
 #include <kfuse/core/check.hpp>
+#include <kfuse/core/ledger.hpp>
 #include <kfuse/core/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -18,6 +19,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace kfuse {
@@ -70,6 +72,14 @@ class Workspace {
     used_ += rounded;
     peak_ = std::max(peak_, used_);
     return make_tensor(data, extent...);
+  }
+
+  // Throws kfuse::Error if this one only counts, and what is launched now would write to the addresses it hands out.
+  void check_memory(std::string_view where) const {
+    impl::check(
+        memory_.data() != nullptr || !Ledger::executes(), where,
+        "workspace: it only counts (its addresses are no memory); count under Ledger(Execution::none), and then "
+        "make a Workspace of peak() bytes");
   }
 
   // Gives back at its end what was taken since its beginning.

@@ -275,6 +275,7 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 requires Kokkos::is_execution_space_v<Space>
 void attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out, AttentionOptions const& options,
                Workspace<Space>& workspace) {
+  workspace.check_memory("attention");
   auto const scope = workspace.scope();
   impl::prepare_attention(space, q, k, v, out, options, &workspace)(space);
 }

@@ -14,9 +14,8 @@ namespace kfuse {
 
 struct BiasActivationDropoutResidualOptions {
   Activation activation = Activation::none;
-  double dropout = 0;                         // the probability to drop a value of the activation
-  RandomState random = {};                    // which are dropped
-  RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
+  double dropout = 0;        // the probability to drop a value of the activation
+  RandomSource random = {};  // which are dropped: of a RandomState, or of a View of one when the kernel runs
 };
 
 namespace impl {
@@ -28,7 +27,7 @@ auto bias_activation_dropout_residual_chain(X const& x, B const& bias, R const& 
       tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::bias_activation_dropout_residual: residual");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation_dropout_residual: y");
   return activated<Space>("kfuse::bias_activation_dropout_residual", x, bias, options.activation) |
-         Dropout<>{options.dropout, options.random, options.random_state} | add(added) | store(out);
+         Dropout<>{options.dropout, options.random} | add(added) | store(out);
 }
 
 }  // namespace impl

@@ -125,7 +125,6 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
            " entries (it is the one number that a mean divides by); give it one entry and Reduction::mean, or leave it "
            "out";
   });
-  options.status.template check<Space>(name);
 
   auto const scope = workspace.scope();
   auto const losses = reduced ? workspace.template take<Value>("cross_entropy: losses", x.extent(0)) : result;
@@ -136,6 +135,7 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
     check_apart(written, own, "the logits", span_of(x));
     check_apart(written, own, "the labels", classes.span());
     check_apart(written, own, "the weight", span_of(options.weight));
+    check_apart(written, own, "the status", span_of_value(options.status.memory()));
     (check_apart(written, own, "the gradient", writes(stores)[0]), ...);
   }
   check_apart("loss", span_of(result), "total_weight", span_of(total));

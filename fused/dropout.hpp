@@ -5,7 +5,7 @@
 // The chain load | dropout | store. No mask is kept: what is dropped follows from p, seed, offset, row and column
 // alone, whatever the layout, so the backward pass calls the same with the gradient for x. p = 0, for evaluation,
 // copies x; p = 1 leaves exact zeros whatever was there. A call that shall draw new numbers is given the next offset,
-// in memory (random_state) if it is replayed.
+// in memory if it is replayed.
 #ifndef KFUSE_FUSED_DROPOUT_HPP
 #define KFUSE_FUSED_DROPOUT_HPP
 
@@ -16,9 +16,8 @@
 namespace kfuse {
 
 struct DropoutOptions {
-  double p = 0.5;                             // the probability to drop a value
-  RandomState random = {};                    // which are dropped
-  RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
+  double p = 0.5;            // the probability to drop a value
+  RandomSource random = {};  // which are dropped: of a RandomState, or of a View of one when the kernel runs
 };
 
 namespace impl {
@@ -27,7 +26,7 @@ template <class Space, TensorLike X, TensorLike Y>
 auto dropout_chain(X const& x, Y const& y, DropoutOptions const& options) {
   auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::dropout: x");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::dropout: y");
-  return load(in) | Dropout<>{options.p, options.random, options.random_state} | store(out);
+  return load(in) | Dropout<>{options.p, options.random} | store(out);
 }
 
 }  // namespace impl

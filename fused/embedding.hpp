@@ -17,9 +17,8 @@ namespace kfuse {
 struct EmbeddingOptions {
   // Of the first table: sqrt(columns) in Vaswani et al. 2017, and in Gemma, which rounds that to the element type.
   double scale = 1;
-  double dropout = 0;                         // the probability to drop a value of the sum
-  RandomState random = {};                    // which are dropped
-  RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
+  double dropout = 0;        // the probability to drop a value of the sum
+  RandomSource random = {};  // which are dropped: of a RandomState, or of a View of one when the kernel runs
   DataStatus status = {};
 };
 
@@ -35,7 +34,7 @@ auto embed(EmbeddingOptions const& options, T const& table, I const& indices) {
 // What follows the first table: further ones, and y.
 template <class Space, TensorLike Y>
 auto embedding_rest(EmbeddingOptions const& options, Y const& y) {
-  return Dropout<>{options.dropout, options.random, options.random_state} |
+  return Dropout<>{options.dropout, options.random} |
          store(tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::embedding: y"));
 }
 template <class Space, TensorLike T, TensorLike I, TensorLike... More>
@@ -51,7 +50,6 @@ auto embedding_chain(EmbeddingOptions const& options, T const& table, I const& i
 
 template <class Space, TensorLike... T>
 void embedding(Space const& space, EmbeddingOptions const& options, T const&... arguments) {
-  options.status.template check<Space>("kfuse::embedding");
   fuse(space, "kfuse::embedding", embedding_chain<Space>(options, arguments...));
 }
 

@@ -19,11 +19,10 @@ template <class Element>
 struct ResidualLayerNormDropoutOptions {
   double epsilon = 1e-5;
   NormWeight weight = NormWeight::as_given;
-  Tensor<Element const, 1> x_bias{};          // [columns]; without memory: none
-  Tensor<Element, 2> sum{};                   // [rows, columns]; without memory: not stored; may be x or residual
-  double dropout = 0;                         // the probability to drop a value
-  RandomState random = {};                    // which are dropped
-  RandomState const* random_state = nullptr;  // the same in memory that the kernels can read; overrides `random`
+  Tensor<Element const, 1> x_bias{};  // [columns]; without memory: none
+  Tensor<Element, 2> sum{};           // [rows, columns]; without memory: not stored; may be x or residual
+  double dropout = 0;                 // the probability to drop a value
+  RandomSource random = {};           // which are dropped: of a RandomState, or of a View of one when the kernel runs
 };
 
 namespace impl {
@@ -70,7 +69,7 @@ auto residual_layernorm_dropout_chain(X const& x, R const& residual, W const& we
   return load(in) | IfGiven<decltype(bias(x_bias))>{bias(x_bias), x_bias.data != nullptr} | add(added) |
          IfGiven<decltype(store(sum))>{store(sum), sum.data != nullptr} |
          layernorm<summation>(scale, offset, {.epsilon = options.epsilon, .weight = options.weight}) |
-         Dropout<>{options.dropout, options.random, options.random_state} | store(out);
+         Dropout<>{options.dropout, options.random} | store(out);
 }
 
 }  // namespace impl

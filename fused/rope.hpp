@@ -85,7 +85,6 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike T, TensorLike P>
 requires Kokkos::is_execution_space_v<Space>
 void rope(Space const& space, Q const& q, K const& k, T const& table, P const& positions,
           RopeHeadsOptions const& options = {}) {
-  options.status.template check<Space>("kfuse::rope");
   impl::with_rope_chain<Space>(q, k, table, positions, q, k, options, false,
                                [&](auto const& chain) { fuse(space, "kfuse::rope", chain); });
 }
@@ -95,7 +94,6 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike T, TensorLike P, T
 requires Kokkos::is_execution_space_v<Space>
 void rope(Space const& space, Q const& q, K const& k, T const& table, P const& positions, QOut const& q_out,
           KOut const& k_out, RopeHeadsOptions const& options = {}) {
-  options.status.template check<Space>("kfuse::rope");
   impl::with_rope_chain<Space>(q, k, table, positions, q_out, k_out, options, true,
                                [&](auto const& chain) { fuse(space, "kfuse::rope", chain); });
 }

@@ -63,7 +63,6 @@ auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q
 template <class Space, TensorLike X, TensorLike T, TensorLike P, TensorLike Q, TensorLike C>
 void rope_qkv(Space const& space, X const& qkv, T const& table, P const& positions, Q const& q, C const& k_cache,
               C const& v_cache, RopeQkvOptions const& options = {}) {
-  options.status.template check<Space>("kfuse::rope_qkv");
   fuse(space, "kfuse::rope_qkv", impl::rope_qkv_chain<Space>(qkv, table, positions, q, k_cache, v_cache, options));
 }
 

@@ -41,7 +41,7 @@ std::vector<double> reference(std::vector<double> const& x, std::vector<double> 
   int const columns = int(bias.size());
   std::vector<double> const nothing(columns, 0);
   auto const v = activated(options.activation, held<Element>(activated(Activation::none, x, bias)), nothing);
-  auto y = held<Element>(dropped(v, columns, options.dropout, options.random));
+  auto y = held<Element>(dropped(v, columns, options.dropout, options.random()));
   for (std::size_t i = 0; i < y.size(); ++i) y[i] += residual[i];
   return y;
 }
@@ -115,7 +115,7 @@ TEST_CASE("a replay reads its random state from memory") {
   kfuse::Replay<Space> replay;
   replay.record([=](Space const& s) {
     bias_activation_dropout_residual(s, x, bias, residual, y,
-                                     {.activation = Activation::relu, .dropout = 0.5, .random_state = state.data()});
+                                     {.activation = Activation::relu, .dropout = 0.5, .random = state});
   });
   for (RandomState const now : {RandomState{7, 0}, RandomState{7, 1}, RandomState{7, 0}}) {
     Kokkos::deep_copy(state, now);

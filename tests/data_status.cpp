@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <kfuse/core/data_status.hpp>
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/dropout.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <doctest/doctest.h>
@@ -85,6 +86,41 @@ TEST_CASE("a status in memory that the execution space cannot reach is refused")
   Kokkos::View<int, Kokkos::HostSpace> const host("host");
   CHECK(error_of([&] { DataStatus(host).check<Space>("op"); }).empty() ==
         bool(Kokkos::SpaceAccessibility<Space, Kokkos::HostSpace>::accessible));
+}
+
+TEST_CASE("a status in a user's chain that the execution space cannot reach is refused") {
+  float const value = 0;
+  int flag = 0;
+  Kokkos::View<int, Elsewhere, Kokkos::MemoryUnmanaged> const far(&flag);
+  auto const x = kfuse::make_tensor(&value, 0, 1);
+  CHECK(contains(error_of([&] {
+                   kfuse::fuse(Space(), "user::op", kfuse::load(x) | NoNegatives{far, DataFault::label});
+                 }),
+                 "user::op: status: the execution space cannot reach its memory"));
+}
+
+// CASES P11
+TEST_CASE("a status in what is read or written, or in the state of random numbers, is refused") {
+  auto const x = view_of<float>({1, 2, 3, 4}, 2, 2), y = view_of_nans<float>(2, 2);
+  Kokkos::View<kfuse::RandomState, Space> const state("state");
+  auto const refused = [&](void* memory) {
+    Kokkos::View<int, Space, Kokkos::MemoryUnmanaged> const flag(static_cast<int*>(memory));
+    auto const error = error_of([&] {
+      kfuse::fuse(Space(), "user::op",
+                  kfuse::load(x) | NoNegatives{flag, DataFault::label} | kfuse::dropout(0.5, state) | kfuse::store(y));
+    });
+    return contains(error, "user::op: status: lies in an argument");
+  };
+  for (int const i : {0, 3}) {
+    CHECK(refused(x.data() + i));
+    CHECK(refused(y.data() + i));
+    CHECK(refused(reinterpret_cast<int*>(state.data()) + i));
+  }
+  Kokkos::View<int, Space> const flag("status");
+  CHECK(!refused(flag.data()));
+  // One may serve several.
+  kfuse::fuse(Space(), "user::op",
+              kfuse::load(x) | NoNegatives{flag, DataFault::label} | NoNegatives{flag, DataFault::index});
 }
 
 static_assert(std::is_trivially_copyable_v<DataStatus> && sizeof(DataStatus) <= 16);

@@ -116,6 +116,15 @@ TEST_CASE("the backward pass drops what the forward pass dropped") {
   CHECK(differ == 0);
 }
 
+// Memory that no execution space reaches.
+struct Elsewhere {
+  using memory_space = Elsewhere;
+  using execution_space = Space;
+  using device_type = Kokkos::Device<execution_space, memory_space>;
+  using size_type = std::size_t;
+  static constexpr char const* name() { return "elsewhere"; }
+};
+
 // CASES P42
 TEST_CASE("a replay draws new numbers when their state in memory moves on") {
   Space const space = another_instance();
@@ -130,7 +139,7 @@ TEST_CASE("a replay draws new numbers when their state in memory moves on") {
     return download(y);
   };
   kfuse::Replay<Space> replay;
-  replay.record([=](Space const& s) { dropout(s, x, y, {.p = 0.5, .random_state = state.data()}); });
+  replay.record([=](Space const& s) { dropout(s, x, y, {.p = 0.5, .random = state}); });
   auto const replayed = [&](RandomState const& now) {
     Kokkos::deep_copy(state, now);
     return values([&] { replay.run(space); });
@@ -144,6 +153,31 @@ TEST_CASE("a replay draws new numbers when their state in memory moves on") {
   CHECK(replayed({7, 1}) == second);
   CHECK(eager({7, 0}) == first);
   CHECK(eager({7, 1}) == second);
+}
+
+// CASES P11
+TEST_CASE("values over the state of their random numbers are refused, and so is a state out of reach") {
+  Kokkos::View<float*, Space> const memory("memory", 64);
+  auto const x = view_of<float>(random_values<float>(12, 1), 3, 4);
+  Kokkos::View<RandomState, Space, Kokkos::MemoryUnmanaged> const state(
+      reinterpret_cast<RandomState*>(memory.data() + 16));
+  for (int const first : {5, 8, 16, 19}) {
+    auto const y = kfuse::make_tensor(memory.data() + first, 3, 4);
+    CHECK(contains(error_of([&] { dropout(Space(), x, y, {.random = state}); }),
+                   "kfuse::dropout: random: lies in an argument"));
+    CHECK(contains(error_of([&] {
+                     kfuse::fuse(Space(), "user::drop", kfuse::load(x) | kfuse::dropout(0.5, state) | kfuse::store(y));
+                   }),
+                   "user::drop: random: lies in an argument"));
+  }
+  CHECK(download(memory) == std::vector<double>(64, 0));
+  for (int const first : {4, 20})
+    dropout(Space(), x, kfuse::make_tensor(memory.data() + first, 3, 4), {.random = state});
+
+  RandomState value;
+  Kokkos::View<RandomState, Elsewhere, Kokkos::MemoryUnmanaged> const far(&value);
+  CHECK(contains(error_of([&] { dropout(Space(), x, x, {.random = far}); }),
+                 "kfuse::dropout: random: the execution space cannot reach"));
 }
 
 TEST_CASE("dropout of an empty matrix writes nothing") {

@@ -148,7 +148,7 @@ TEST_CASE("the sum is dropped out: what is kept is scaled, and the state decides
 
   Kokkos::View<kfuse::RandomState, Space> const state("state");  // as a replay finds it
   Kokkos::deep_copy(state, kfuse::RandomState{5, 3});
-  CHECK(dropped({.dropout = 0.25, .random_state = state.data()}) == some);
+  CHECK(dropped({.dropout = 0.25, .random = state}) == some);
   CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: p"));
 }
 
@@ -207,6 +207,11 @@ TEST_CASE("embedding refuses what does not fit, and a table that it would overwr
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table, two, y); }), "kfuse::embedding: gather"));
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, table); }), "an output overlaps an input"));
   CHECK(contains(error_of([&] { embedding(Space(), view_of_nans<float>(0, 4), indices, y); }), "no entries"));
+  for (void* const memory : {static_cast<void*>(y.data() + 11), static_cast<void*>(indices.data() + 1)}) {
+    Kokkos::View<int, Space, Kokkos::MemoryUnmanaged> const status(static_cast<int*>(memory));
+    CHECK(contains(error_of([&] { embedding(Space(), table, indices, y, {.status = status}); }),
+                   "kfuse::embedding: status: lies in an argument"));
+  }
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, y, {.scale = NAN}); }), "embedding: scale is nan"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }

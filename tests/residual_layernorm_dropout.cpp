@@ -122,7 +122,7 @@ TEST_CASE("residual_layernorm_dropout drops by seed, offset, row and column alon
   // The same where the state is read by the kernels, and where the place of the matrix is another.
   Kokkos::View<RandomState, Space> const state("state");
   Kokkos::deep_copy(state, RandomState{1, 0});
-  CHECK(same_bits(half({1, 0}), run<float>(x, r, columns, {.dropout = 0.5, .random_state = state.data()})));
+  CHECK(same_bits(half({1, 0}), run<float>(x, r, columns, {.dropout = 0.5, .random = state})));
   GuardedMatrix<float> const y(rows, columns, Place2D{1, 3});
   auto const w = view_of<float>(random_values<float>(columns, 3), columns);
   residual_layernorm_dropout(Space(), view_of<float>(x, rows, columns), view_of<float>(r, rows, columns), w, w,

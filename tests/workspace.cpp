@@ -154,6 +154,18 @@ TEST_CASE("counting finds exactly what the run takes, and runs nothing") {
   CHECK(contains(error_of([&] { layer.run(less); }), "at least " + std::to_string(counted.peak())));
 }
 
+TEST_CASE("a workspace that only counts is refused by what would run") {
+  auto const x = view_of<float>({1, 2, 3, 4}, 2, 2);
+  auto const run = [&](Workspace& workspace) {
+    kfuse::fuse(Space(), "test::run", kfuse::load(x) | kfuse::RootMeanSquare(1e-6) | kfuse::store(x), workspace);
+  };
+  auto counted = Workspace::counting();
+  CHECK(contains(error_of([&] { run(counted); }), "test::run: workspace: it only counts"));
+  CHECK(download(x) == std::vector<double>{1, 2, 3, 4});
+  Ledger const ledger(Ledger::Execution::none);
+  run(counted);
+}
+
 TEST_CASE("rows shared by several teams take what counting says") {
   int const rows = 2, columns = 70000;
   auto const x = view_of<float>(random_values<float>(rows * columns, 1), rows, columns);

@@ -11,13 +11,12 @@
 #define KFUSE_FUSED_STAGE_DROPOUT_HPP
 
 #include <kfuse/core/chain.hpp>
-#include <kfuse/core/random.hpp>
+#include <kfuse/core/random_source.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
 namespace kfuse {
 
@@ -29,16 +28,14 @@ struct Dropout {
   static constexpr int extra_registers = 24;  // with fewer, a load and a store beside it spill (sm_90)
 
   double p;
-  RandomState given;
-  RandomState const* state;  // overrides `given` if not null
+  RandomSource random;
   // A number up to the first drops its value, and what is kept is multiplied by the second: not for kernels to divide.
   std::uint32_t highest_dropped;
   double factor;
 
-  Dropout(double probability, RandomState const& random, RandomState const* random_state)
+  Dropout(double probability, RandomSource const& source)
       : p(probability),
-        given(random),
-        state(random_state),
+        random(source),
         highest_dropped(p > 0 && p <= 1 ? std::uint32_t(std::max(std::ceil(p * 0x1p32), 1.0) - 1) : 0),
         factor(1 / (1 - p)) {}
 
@@ -46,9 +43,9 @@ struct Dropout {
     impl::check(p >= 0 && p <= 1, where, "dropout: p is the probability to drop a value; it must lie in [0, 1]");
   }
   // Is the value at this place dropped?
-  KOKKOS_FUNCTION bool drops(RandomState const& random, std::ptrdiff_t row, int column) const {
-    Philox const upper = random_block<7>(random, row, block_of(column)),
-                 lower = random_block<7>(random, row, block_of(column) | lower_halves);
+  KOKKOS_FUNCTION bool drops(RandomState const& state, std::ptrdiff_t row, int column) const {
+    Philox const upper = random_block<7>(state, row, block_of(column)),
+                 lower = random_block<7>(state, row, block_of(column) | lower_halves);
     return p > 0 && (half_of(upper, column % 8) << 16 | half_of(lower, column % 8)) <= highest_dropped;
   }
   template <class X>
@@ -57,9 +54,9 @@ struct Dropout {
     constexpr int width = X::width;
     static_assert(8 % width == 0, "kfuse: eight values share a block of random words, and no pack has more");
     if (p == 0) return;
-    RandomState const random = state ? *state : given;
-    Philox upper = random_block<7>(random, at.row, block_of(at.column));
-    if (has_half(upper, limit())) decide(upper, random, at);
+    RandomState const state = random();
+    Philox upper = random_block<7>(state, at.row, block_of(at.column));
+    if (has_half(upper, limit())) decide(upper, state, at);
     // Below it a value is dropped, now that none is at the limit. Shifted, upper halves are compared where they are.
     std::uint32_t const bound = std::uint32_t(limit() + (limit() < 0xffffu)) << 16;
     int const first = width == 8 ? 0 : at.column % 8;
@@ -95,8 +92,8 @@ struct Dropout {
     return (found & 0x80008000u) != 0;
   }
   // Moves the halves at the limit to the side where the lower halves put them.
-  KOKKOS_FUNCTION void decide(Philox& upper, RandomState const& random, Place at) const {
-    Philox const lower = random_block<7>(random, at.row, block_of(at.column) | lower_halves);
+  KOKKOS_FUNCTION void decide(Philox& upper, RandomState const& state, Place at) const {
+    Philox const lower = random_block<7>(state, at.row, block_of(at.column) | lower_halves);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       std::uint32_t const here = i % 2 == 0 ? 0xffffu : 0xffff0000u;
@@ -108,16 +105,14 @@ struct Dropout {
 };
 
 inline auto dropout(double p, RandomState const& state) {
-  return Dropout<>{p, state, nullptr};
+  return Dropout<>{p, state};
 }
 
 // The state is read when the kernel runs: change it between replays to draw new numbers.
 template <class View>
 requires Kokkos::is_view_v<View>
 auto dropout(double p, View const& state) {
-  static_assert(View::rank() == 0 && std::is_same_v<typename View::non_const_value_type, RandomState>,
-                "kfuse: dropout takes a View<RandomState> of rank 0");
-  return Dropout<typename View::memory_space>{p, {}, state.data()};
+  return Dropout<typename View::memory_space>{p, state};
 }
 
 }  // namespace kfuse
