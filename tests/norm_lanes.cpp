@@ -3,11 +3,14 @@
 #include <kfuse/fused/add_rmsnorm.hpp>
 #include <kfuse/fused/batchnorm.hpp>
 #include <kfuse/fused/fold_batchnorm.hpp>
+#include <kfuse/fused/layernorm.hpp>
 #include <kfuse/fused/qk_rmsnorm.hpp>
 #include <kfuse/fused/residual_layernorm_dropout.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "operator_lanes.hpp"
@@ -15,6 +18,7 @@
 namespace {
 
 using kfuse::bf16;
+using kfuse::fp16;
 using kfuse::Tensor;
 using namespace kfuse::test;
 
@@ -24,7 +28,8 @@ Tensor<typename T::value_type, 3> parts(T const& t, int n) {
   return {t.data, {t.extent(0), n, t.extent(1) / n}, {t.stride(0), t.extent(1) / n, 1}};
 }
 
-TEST_CASE_TEMPLATE("norms with shapes and options of their own are right on lanes", On, On<32, float>, On<64, bf16>) {
+TEST_CASE_TEMPLATE("norms with shapes and options of their own are right on lanes", On, On<32, float>, On<64, bf16>,
+                   On<32, double>) {
   using namespace kfuse;
   check<On>("qk_rmsnorm", {1, 33, 64, 128, 1000}, [](auto& a) {
     int const heads = 3, all = heads * a.columns;
@@ -36,11 +41,29 @@ TEST_CASE_TEMPLATE("norms with shapes and options of their own are right on lane
                 a.workspace);
   });
   // Without dropout, which drops by row: a row alone would be the first.
-  int const long_row = sizeof(typename On::Element) == 2 ? 33000 : 17000;
+  int const long_row = 66000 / int(sizeof(typename On::Element)) + 1000;
   check<On>("residual_layernorm_dropout", {1, 33, 56, 512, 1000, 4096, long_row}, [](auto& a) {
     residual_layernorm_dropout(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('y'),
                                {.x_bias = a.weight('c'), .sum = a.out('s')}, a.workspace);
   });
+}
+
+// CASES P01. Parts of a lane group to a row, teams, and passes; layouts in which lanes have unequal numbers of packs.
+TEST_CASE_TEMPLATE("layernorm of a constant row is the bias on lanes", On, On<32, double>, On<32, float>, On<64, bf16>,
+                   On<32, fp16>) {
+  using Element = typename On::Element;
+  double const all_digits = 2 - std::ldexp(1, -Format<Element>::mantissa);
+  for (int const columns : {33, 1000, 12344, 12345, 16383, 69999})
+    for (double const value : {all_digits, -1024 * all_digits}) {
+      CAPTURE(columns);
+      CAPTURE(value);
+      auto const filled = [&](double v) { return std::vector<Element>(columns, encode<Element>(v)); };
+      auto x = filled(value), weight = filled(1), bias = filled(0);
+      auto const row = kfuse::make_tensor(x.data(), 1, columns);
+      kfuse::layernorm(typename On::Space(), row, kfuse::make_tensor(weight.data(), columns),
+                       kfuse::make_tensor(bias.data(), columns), row, {.epsilon = 0});
+      CHECK(std::ranges::count_if(x, [](Element y) { return decode(y) != 0; }) == 0);
+    }
 }
 
 // Their epsilon exceeds what is negative among the values that stand for variances.
