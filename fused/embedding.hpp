@@ -73,7 +73,7 @@ void embedding(Space const& space, T const& table, I const& indices, T2 const& s
   impl::embedding(space, options, table, indices, second, second_indices, third, third_indices, y);
 }
 
-// The same arguments as above, without options.
+// The same arguments as above, without options, which change nothing of it.
 template <class Space, TensorLike... T>
 Traffic embedding_traffic(Space const&, T const&... arguments) {
   return traffic(impl::embedding_chain<Space>({}, arguments...));

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Residual sum, layer normalisation and dropout, as training of a transformer that normalises after the sum has them:
+// Residual sum, layer normalisation, and dropout of what is normalised:
 //   sum = x + x_bias + residual
 //   y = dropout((sum - mean(sum)) / sqrt(variance(sum) + epsilon) * weight + bias)
+//
+// Dropout comes last, as after the sum of BERT's embeddings. It is not what the sublayers of a transformer that
+// normalises after the sum do in training (Vaswani et al. 2017, section 5.4; BERT), which drop before they add:
+// layernorm(residual + dropout(x + bias)), one launch of load | bias | dropout | add | layernorm | store.
 //
 // The chain load | bias | add | store | layernorm | dropout | store. Whether there is a bias of x, and whether the sum
 // is stored, too, is known at run time: one set of kernels for all four. The norm takes the sum before it is rounded to
@@ -32,8 +36,8 @@ template <class S>
 struct IfGiven {
   using stage = ElementStage;
   using element = typename S::element;
-  static constexpr int flops = requires { S::flops; }
-  ? 1 : 0;
+  static constexpr bool counts = requires { S::flops; };
+  static constexpr int flops = counts ? 1 : 0;  // given or not: no more than so many
 
   S inner;
   bool given;
