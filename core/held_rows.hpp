@@ -6,6 +6,7 @@
 #include <kfuse/core/chain.hpp>
 #include <kfuse/core/evaluate.hpp>
 #include <kfuse/core/launch.hpp>
+#include <kfuse/core/read_ahead.hpp>
 #include <kfuse/core/row_plan.hpp>
 #include <kfuse/core/row_reduce.hpp>
 
@@ -17,6 +18,14 @@
 #include <type_traits>
 
 namespace kfuse::impl {
+
+// The number of stages before the first reduction.
+template <class... S>
+constexpr int stages_before_reduction(std::type_identity<Chain<S...>>) {
+  int i = 0;
+  (void)((is_stage_kind<S, RowStage> || (++i, false)) || ...);
+  return i;
+}
 
 // One row on `lanes` lanes that hold it in `vectors` packs each; several short rows to a team.
 template <class Real, int width, int lanes, int vectors, class C>
@@ -43,43 +52,58 @@ struct HeldRowsKernel {
       scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
     int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
     X held[vectors];
+    Later later[vectors];
     Results<Real, C> results;
-    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, results,
-           scratch);
+    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, later,
+           results, scratch);
   }
 
  private:
+  // What the stages after the reduction read is on its way before that, if it takes registers that are free.
+  using Later = ReadAhead<X, Ahead::all, C>;
+  static constexpr int first_row_stage = stages_before_reduction(std::type_identity<C>{});
+  static constexpr bool reads_later =
+      ChainTypes<C>::row_stages == 1 && ChainTypes<C>::row_inputs <= 1 &&
+      vectors * (width * int(sizeof(Real)) / 4 +
+                 registers_ahead<X, Ahead::all, first_row_stage>(std::type_identity<C>{})) +
+              (lanes < threads ? 24 : 16) <=
+          registers;
+
   template <class F>
-  KOKKOS_FUNCTION void each(Place at, X* held, F const& visit) const {
+  KOKKOS_FUNCTION void each(Place at, F const& visit) const {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      if (at.column < columns && at.row < rows) visit(held[v], at);
+      if (at.column < columns && at.row < rows) visit(v, at);
       at.column += lanes * width;
     }
   }
 
   template <int i, class L>
-  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Results<Real, C>& results,
+  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Later* later, Results<Real, C>& results,
                            Scratch& scratch) const {
     if constexpr (i < C::size) {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
       if constexpr (is_stage_kind<Given, RowStage>) {
+        if constexpr (i == first_row_stage && reads_later)
+          each(first, [&](int v, Place at) { read_ahead<i + 1>(chain, read_from<i + 1>(later[v]), at); });
         auto sum = s.template identity<Real>();
-        each(first, held, [&](X& x, Place at) { s.accumulate(sum, x, at); });
+        each(first, [&](int v, Place at) { s.accumulate(sum, held[v], at); });
         result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
         if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
-        each(first, held, [&](X& x, Place at) { s.apply(x, at, result<i>(results)); });
+        each(first, [&](int v, Place at) { s.apply(held[v], at, result<i>(results)); });
       } else if constexpr (is_stage_kind<Given, PairStage>) {
-        each(first, held, [&](X& x, Place at) {
+        each(first, [&](int v, Place at) {
           X other;
           evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
-          s.apply(x, other, at);
+          s.apply(held[v], other, at);
         });
+      } else if constexpr (i > first_row_stage && reads_later && Fetches<Given, X>) {
+        each(first, [&](int v, Place at) { s.take(held[v], read_from<i>(later[v]).first, at); });
       } else {
-        each(first, held, [&](X& x, Place at) { apply(s, x, at); });
+        each(first, [&](int v, Place at) { apply(s, held[v], at); });
       }
-      run<i + 1>(team_lanes, first, held, results, scratch);
+      run<i + 1>(team_lanes, first, held, later, results, scratch);
     }
   }
 };

@@ -32,8 +32,17 @@ struct ReadAhead<X, ahead, Chain<First, Rest...>> {
   ReadAhead<X, ahead, Chain<Rest...>> rest;
 };
 
-// 32-bit registers that what is read takes.
-template <class X, Ahead ahead, class... S>
+// What stage `i` and those after it have read.
+template <int i, class R>
+KOKKOS_FUNCTION auto& read_from(R& read) {
+  if constexpr (i == 0)
+    return read;
+  else
+    return read_from<i - 1>(read.rest);
+}
+
+// 32-bit registers that what is read by stage `first` and those after it takes.
+template <class X, Ahead ahead, int first = 0, class... S>
 constexpr int registers_ahead(std::type_identity<Chain<S...>>) {
   auto const of = []<class Given>(std::type_identity<Given>) -> int {
     if constexpr (IsAhead<ahead, Given, X>)
@@ -41,7 +50,8 @@ constexpr int registers_ahead(std::type_identity<Chain<S...>>) {
     else
       return 0;
   };
-  return (of(std::type_identity<S>{}) + ... + 0);
+  int i = 0;
+  return ((i++ < first ? 0 : of(std::type_identity<S>{})) + ... + 0);
 }
 
 // Reads what stage `i` and those after it do.

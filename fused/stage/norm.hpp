@@ -126,9 +126,13 @@ struct WeighNormed {
   auto reads() const { return std::array{span_of(from)}; }
   void check(std::string_view where, Shape shape) const { impl::check_vector(from, where, "weight", shape); }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION auto fetch(Place at) const {
+    return kfuse::fetch<X>(from.at(at.column));
+  }
+  template <class X, class Fetched>
+  KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
     X weights;
-    read(from.at(at.column), weights);
+    unpack(fetched, weights);
     weighing.template apply<Input>(x, weights);
   }
 };
