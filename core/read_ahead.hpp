@@ -50,8 +50,9 @@ constexpr int registers_ahead(std::type_identity<Chain<S...>>) {
     else
       return 0;
   };
-  int i = 0;
-  return ((i++ < first ? 0 : of(std::type_identity<S>{})) + ... + 0);
+  int i = 0, sum = 0;
+  ((sum += i++ < first ? 0 : of(std::type_identity<S>{})), ...);
+  return sum;
 }
 
 // Reads what stage `i` and those after it do.
