@@ -75,18 +75,27 @@ KOKKOS_INLINE_FUNCTION double exp(double x) {
 }
 
 // a + b, each rounded, whatever a and b are the results of: where compilers joined a product with the sum after it, a
-// stage's bits would depend on the kernel it stands in.
+// stage's bits would depend on the kernel it stands in. GCC, which knows no pragma for it and forgets its barriers when
+// it vectorises, has its own instruction for a product and a sum taken by a * 1 + b.
 KOKKOS_INLINE_FUNCTION float add(float a, float b) {
+#if defined(__FP_FAST_FMAF) && !defined(__clang__)
+  return Kokkos::fma(a, 1.0f, b);
+#else
 #if defined(__clang__)
 #pragma clang fp contract(off)
 #endif
   return a + b;
+#endif
 }
 KOKKOS_INLINE_FUNCTION double add(double a, double b) {
+#if defined(__FP_FAST_FMA) && !defined(__clang__)
+  return Kokkos::fma(a, 1.0, b);
+#else
 #if defined(__clang__)
 #pragma clang fp contract(off)
 #endif
   return a + b;
+#endif
 }
 
 // 2^x, a / b and 1 / x, to a few units in the last place. For b above 2^126 the quotient may be zero instead, and so

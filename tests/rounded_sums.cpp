@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products and the sums after them are rounded each on their own, also where the processor could do both at once and
+// round once. CMake builds this file a second time for such a processor.
+#include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/arithmetic.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support.hpp"
+
+namespace {
+
+using namespace kfuse::test;
+
+TEST_CASE_TEMPLATE("a product is rounded before the sum", Real, float, double) {
+  constexpr int n = 1000;  // enough to vectorise
+  std::vector<Real> a, b, c, sum(n), lanes(8);
+  Random random(1);
+  for (int i = 0; i < n; ++i) {
+    a.push_back(Real(random.between(-2, 2)));
+    b.push_back(Real(random.between(-2, 2)));
+    c.push_back(Real(-a[i] * b[i] * random.between(0.5, 2)));  // most of the product's digits cancel
+  }
+  for (int i = 0; i < n; ++i) sum[i] = kfuse::backend::add(a[i] * b[i], c[i]);
+  for (int i = 0; i < 8; ++i) lanes[i] = kfuse::backend::add(c[i], a[i] * b[i]);
+  int wrong = 0;
+  for (int i = 0; i < n; ++i) {
+    Real const volatile product = a[i] * b[i];
+    Real const volatile expected = product + c[i];
+    wrong += sum[i] != expected || (i < 8 && lanes[i] != expected);
+  }
+  CHECK(wrong == 0);
+}
+
+// README: sums at the edges of stages.
+TEST_CASE_TEMPLATE("stages have the same bits in one kernel and in several", Element, float, double) {
+  using namespace kfuse;
+  int const rows = 5;
+  for (int const columns : {7, 64, 1001}) {
+    auto const matrix = [&](int seed) {
+      return view_of<Element>(random_values<Element>(std::size_t(rows) * columns, seed), rows, columns);
+    };
+    auto const x = matrix(1), r = matrix(2), together = view_of_nans<Element>(rows, columns);
+    auto const product = view_of_nans<Element>(rows, columns), apart = view_of_nans<Element>(rows, columns);
+    fuse(Space(), "test", load(x) | scale(0.1) | add(r) | store(together));
+    fuse(Space(), "test", load(x) | scale(0.1) | store(product));
+    fuse(Space(), "test", load(product) | add(r) | store(apart));
+    CHECK(same_bits(together, apart));
+  }
+}
+
+}  // namespace
