@@ -33,11 +33,22 @@ struct Part {
   int first = 0, rows = 0, columns = 0, shift = 0, gap = 0;
 };
 
+// What an operator is run as: on lanes, with the element types of rows, of weights and of results.
+template <int width, class Element_, class Weight_ = Element_, class Result_ = Element_>
+struct On {
+  using Space = SimulatedSpace<width>;
+  using Element = Element_;
+  using Weight = Weight_;
+  using Result = Result_;
+};
+
 // The arguments of one call, by name. A value depends on its argument's name, its row and its column alone.
-template <class Space, class Element_>
+template <class Space, class On>
 class Call {
  public:
-  using Element = Element_;
+  using Element = typename On::Element;
+  using Weight = typename On::Weight;
+  using Result = typename On::Result;
   Space const space;
   Workspace<Space> workspace{1 << 16};
   int const rows, columns;
@@ -57,11 +68,11 @@ class Call {
   }
   // The same for all rows.
   Tensor<Element const, 2> table(char name, int height, int width) { return matrix<Element>(name, 0, height, width); }
-  Tensor<Element const, 1> weight(char name) { return {table(name, 1, columns).data, {columns}, {1}}; }
+  Tensor<Weight const, 1> weight(char name) { return {matrix<Weight>(name, 0, 1, columns).data, {columns}, {1}}; }
 
-  Tensor<Element, 2> out(char name) { return out(name, columns); }
-  Tensor<Element, 2> out(char name, int width) {
-    return outputs_[name] = matrix<Element>(name, part_.first, rows, width);
+  Tensor<Result, 2> out(char name) { return out(name, columns); }
+  Tensor<Result, 2> out(char name, int width) {
+    return outputs_[name] = matrix<Result>(name, part_.first, rows, width);
   }
   Tensor<int, 2> out_indices(char name, int width = 1) {
     std::vector<int>& memory = keep(std::vector<int>(std::size_t(rows) * width, -1));
@@ -85,6 +96,11 @@ class Call {
   };
   static std::uint64_t seed(char name, int row) { return std::uint64_t(name) << 32 | std::uint32_t(row); }
 
+  // A double that is rounded up to 16 bits, unless it is rounded to a float before.
+  static double just_above_half(double x) {
+    double const unit = ulp<bf16>(x);
+    return (std::floor(x / unit) + 0.5 + 0x1p-30) * unit;
+  }
   template <class T>
   Tensor<T, 2> matrix(char name, int first_row, int height, int width, Range range = {}) {
     constexpr int chunk = 16 / int(sizeof(T));
@@ -94,7 +110,10 @@ class Call {
     Tensor<T, 2> const t{memory.data() + (chunk - past) % chunk + part_.shift, {height, width}, {stride, 1}};
     for (int r = 0; r < height; ++r) {
       auto const values = random_values(width, seed(name, first_row + r), range.low, range.high);
-      for (int c = 0; c < width; ++c) t(r, c) = encode<T>(values[c]);
+      for (int c = 0; c < width; ++c) {
+        bool const as_drawn = !std::is_same_v<T, double> || c % 2 == 0;
+        t(r, c) = encode<T>(as_drawn ? values[c] : just_above_half(values[c]));
+      }
     }
     return t;
   }
@@ -107,15 +126,8 @@ class Call {
 
   Part part_;
   std::vector<std::shared_ptr<void>> kept_;
-  std::map<char, Tensor<Element, 2>> outputs_;
+  std::map<char, Tensor<Result, 2>> outputs_;
   std::map<char, Tensor<int, 2>> index_outputs_;
-};
-
-// What an operator is run as.
-template <int width, class Element_>
-struct On {
-  using Space = SimulatedSpace<width>;
-  using Element = Element_;
 };
 
 // What depends on a row's number, as dropout does, is not looked at alone.
@@ -125,9 +137,8 @@ template <class On, class Operator>
 void check(std::string const& name, std::vector<int> const& widths, Operator const& run,
            KnowsRow knows_row = KnowsRow::no) {
   using Space = typename On::Space;
-  using Element = typename On::Element;
   auto const results = [&](auto const& space, Part const& part) {
-    Call<std::remove_cvref_t<decltype(space)>, Element> call(space, part);
+    Call<std::remove_cvref_t<decltype(space)>, On> call(space, part);
     run(call);
     return call.results();
   };
@@ -142,7 +153,7 @@ void check(std::string const& name, std::vector<int> const& widths, Operator con
     auto const host = results(Host(), {.rows = rows, .columns = columns});
     double largest = 0;  // below a tenth of it, sums may have cancelled
     for (double const y : host) largest = std::max(largest, std::abs(y));
-    CHECK(deviation(all, host, largest / 10) <= 2 * tolerance<Element>());
+    CHECK(deviation(all, host, largest / 10) <= 2 * tolerance<typename On::Result>());
     CHECK(lanes({.rows = rows, .columns = columns, .shift = 1, .gap = 3}) == all);
     if (knows_row == KnowsRow::yes) continue;
     // The last row alone: where it is long, its segments have teams of their own.
