@@ -202,6 +202,24 @@ TEST_CASE("batchnorm keeps NaN, with and without relu") {
   }
 }
 
+TEST_CASE("a channel without variance, and with epsilon 0, gives NaN at its mean and infinities beside it") {
+  Channels const channels{{5, 5}, {0, 0}, {1, -2}, {7, 7}};
+  std::vector<double> const x{5, 5, 6, 6, 4, 4}, y{NAN, NAN, INFINITY, -INFINITY, -INFINITY, INFINITY};
+  auto const of = [&]<class Element>(Element, double epsilon) {
+    auto const rows = view_of_nans<Element>(3, 2);
+    Given<Element>(channels).run(Space(), view_of<Element>(x, 3, 2), rows, {.epsilon = epsilon});
+    auto const images = view_of_nans<Element>(3, 2, 1);
+    Given<Element>(channels).run(Space(), view_of<Element>(x, 3, 2, 1), images, {.epsilon = epsilon});
+    CHECK(same_bits(rows, images));
+    return download(rows);
+  };
+  CHECK(deviation(of(float(), 0), y, 0) == 0);
+  CHECK(deviation(of(float(), 1e-50), y, 0) == 0);
+  CHECK(deviation(of(double(), 0), y, 0) == 0);
+  CHECK(std::isfinite(of(double(), 1e-50)[2]));
+  CHECK(of(float(), 1e-5)[0] == 7);
+}
+
 // CASES P09
 TEST_CASE("batchnorm of nothing writes nothing") {
   Given<float> const three({{0, 0, 0}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}}), none({{}, {}, {}, {}});

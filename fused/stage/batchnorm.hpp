@@ -2,7 +2,9 @@
 // Batch normalisation with statistics that are known, as at inference:
 //   y = max((x - mean(c)) / sqrt(variance(c) + epsilon) * weight(c) + bias(c), low)
 // of channel c, which is the column (channels last), or what the row gives (one row for each image and channel). `low`
-// is 0 for a ReLU and -infinity without. NaN stays NaN.
+// is 0 for a ReLU and -infinity without. NaN stays NaN. Where variance and epsilon are both 0, nothing can be scaled:
+// as in PyTorch, the mean itself gives NaN, and what is beside it an infinity. (epsilon counts as what it is in the
+// type that is computed in: 1e-50 is 0 in float.)
 #ifndef KFUSE_FUSED_STAGE_BATCHNORM_HPP
 #define KFUSE_FUSED_STAGE_BATCHNORM_HPP
 
@@ -39,7 +41,10 @@ struct BatchNormChannels {
     fits(variance, "running_var");
     fits(weight, "weight");
     fits(bias, "bias");
-    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, "epsilon must be finite and not negative");
+    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, [&] {
+      return "epsilon is " + number_text(epsilon) +
+             " (it is added to variances, whose root is taken); give it a finite number that is not negative";
+    });
   }
   template <class Real>
   KOKKOS_FUNCTION Real inverse_deviation(Real variance_here) const {
