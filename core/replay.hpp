@@ -146,7 +146,8 @@ class ReplayCache {
  public:
   // Of more than `most` graphs, and of more than `most` keys seen once, the least recently used is dropped.
   explicit ReplayCache(std::size_t most = 32) : most_(most) {
-    impl::check(most > 0, "replay_cache", "must hold at least one graph");
+    impl::check(most > 0, "replay_cache",
+                "holds no graph (each run would be recorded and forgotten); give it one at least");
   }
 
   // Runs the work once, one way or another, on the stream of `space`. If it cannot be recorded it is called, each time.

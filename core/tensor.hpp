@@ -217,7 +217,7 @@ auto tensor(View const& view, std::string_view where) {
 }
 template <int rank, class Element>
 Tensor<Element, rank> tensor(Tensor<Element, rank> const& t, std::string_view where) {
-  for (int extent : t.extents) check(extent >= 0, where, "an extent is negative");
+  for (int extent : t.extents) check(extent >= 0, where, "an extent is negative; give it the sizes of its memory");
   check(t.stride(rank - 1) == 1 || t.extent(rank - 1) <= 1 || t.empty(), where,
         "the last dimension is not contiguous (its stride is not 1); copy it to a contiguous tensor first");
   return t;

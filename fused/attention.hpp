@@ -137,8 +137,9 @@ void check_attention(Tensor<Element const, 4> const& q, Tensor<Element const, 4>
   check(same_shape(k, v), "attention: v", [&] {
     return "its shape " + shape_text(v) + " differs from that of k, " + shape_text(k) + "; each key has one value";
   });
-  check(same_shape<Element const, Element>(q, out), "attention: out",
-        [&] { return "its shape " + shape_text(out) + " must be that of q, " + shape_text(q); });
+  check(same_shape<Element const, Element>(q, out), "attention: out", [&] {
+    return "its shape " + shape_text(out) + " must be that of q, " + shape_text(q) + "; give it one row for each query";
+  });
   bool const shares = k.extent(1) > 0 && q.extent(1) % k.extent(1) == 0;
   check(shares || (q.extent(1) == 0 && k.extent(1) == 0), "attention: k",
         [&] { return shapes() + "; heads must be a multiple of kv_heads, since as many heads share each kv head"; });
@@ -150,14 +151,20 @@ void check_attention(Tensor<Element const, 4> const& q, Tensor<Element const, 4>
         "attention: q", "more than 2^31 - 1 queries share a kv head; split the queries into several calls");
   check(options.scale == 0 || (options.scale >= double(std::numeric_limits<float>::min()) &&
                                options.scale <= double(std::numeric_limits<float>::max())),
-        "attention", "scale must be a positive number that a float can hold, or 0 for 1 / sqrt(head_dim)");
-  check(options.lengths.data == nullptr || options.lengths.extent(0) == q.extent(0), "attention: lengths",
-        "one length for each sequence of the batch is needed");
+        "attention", [&] {
+          return "scale must be a positive number that a float can hold (kernels compute in float), and is " +
+                 number_text(options.scale) + "; choose 0 for 1 / sqrt(head_dim)";
+        });
+  check(options.lengths.data == nullptr || options.lengths.extent(0) == q.extent(0), "attention: lengths", [&] {
+    return std::to_string(options.lengths.extent(0)) + " lengths do not fit a batch of " + std::to_string(q.extent(0)) +
+           "; give it one length for each sequence of the batch";
+  });
   check(options.visible.data == nullptr ||
             (options.visible.extent(0) == q.extent(0) && options.visible.extent(1) == k.extent(2)),
         "attention: visible", [&] {
           return "its shape " + shape_text(options.visible) + " is not [batch, keys], which are " +
-                 std::to_string(q.extent(0)) + " and " + std::to_string(k.extent(2));
+                 std::to_string(q.extent(0)) + " and " + std::to_string(k.extent(2)) +
+                 "; give it one byte for each key";
         });
   check(rows_lie_apart(out), "attention: out",
         "its rows overlap (which of them stays would be chance); give it memory of its own");

@@ -41,10 +41,16 @@ struct FoldBatchNorm {
   }
   void check(std::string_view where, Shape shape) const {
     channels.check(where, int(shape.rows));
-    impl::check(bias.data == nullptr || bias.extent(0) == shape.rows, where,
-                "bias: needs one entry for each row of weight, or no memory for a layer without");
-    impl::check(out_bias.extent(0) == shape.rows, where, "out_bias: needs one entry for each row of weight");
-    impl::check(shape.columns > 0 || shape.rows == 0, where, "weight: has no columns, so that nothing would be folded");
+    impl::check(bias.data == nullptr || bias.extent(0) == shape.rows, where, [&] {
+      return "bias: needs one entry for each row of weight, and has " + std::to_string(bias.extent(0)) + " for " +
+             rows_text(shape) + "; give it as many, or no memory for a layer without";
+    });
+    impl::check(out_bias.extent(0) == shape.rows, where, [&] {
+      return "out_bias: needs one entry for each row of weight, and has " + std::to_string(out_bias.extent(0)) +
+             " for " + rows_text(shape) + "; give it as many";
+    });
+    impl::check(shape.columns > 0 || shape.rows == 0, where,
+                "weight: has no columns (nothing would be folded); give it the inputs of the layer");
     for (Span const& read_by_all : {span_of(channels.variance), span_of(channels.weight)})
       impl::check(!overlap(span_of(out_bias), read_by_all), where,
                   "out_bias overlaps running_var or bn_weight (all values of a row need them, and the first one "

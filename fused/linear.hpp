@@ -117,7 +117,7 @@ void check_linear(Tensor<Element const, 2> const& x, Tensor<Element const, 2> co
   });
   check(y.extent(0) == x.extent(0) && y.extent(1) == out, "linear: y", [&] {
     return "its shape is " + shape_text(y) + ", but x " + shape_text(x) + " and w " + shape_text(w) + " make [" +
-           std::to_string(x.extent(0)) + ", " + std::to_string(out) + "]";
+           std::to_string(x.extent(0)) + ", " + std::to_string(out) + "]; give y that shape";
   });
   check(options.bias.data == nullptr || options.bias.extent(0) == out, "linear: bias", [&] {
     return "it has " + std::to_string(options.bias.extent(0)) + " entries, but y has " + std::to_string(out) +

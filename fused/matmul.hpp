@@ -61,9 +61,11 @@ void check_matmul(Tensor<Element const, 3> const& a, Tensor<Element const, 3> co
   });
   check(c.extent(0) == a.extent(0) && c.extent(1) == a.extent(1) && c.extent(2) == columns, "matmul: c", [&] {
     return "its shape is " + shape_text(c) + ", but a " + shape_text(a) + " and b " + shape_text(b) + " make [" +
-           std::to_string(a.extent(0)) + ", " + std::to_string(a.extent(1)) + ", " + std::to_string(columns) + "]";
+           std::to_string(a.extent(0)) + ", " + std::to_string(a.extent(1)) + ", " + std::to_string(columns) +
+           "]; give c that shape";
   });
-  check(std::isfinite(options.alpha), "matmul: alpha", "it must be finite");
+  check(std::isfinite(options.alpha), "matmul: alpha",
+        [&] { return "it must be finite, and is " + number_text(options.alpha) + "; choose 1 to scale nothing"; });
   check_rows_apart(a, "matmul: a");
   check_rows_apart(b, "matmul: b");
   check_rows_apart(c, "matmul: c");

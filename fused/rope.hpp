@@ -30,11 +30,13 @@ template <class In, class Out>
 void check_heads(char const* name, Tensor<In, 3> const& x, Tensor<Out, 3> const& y, int tokens, int head_dim) {
   auto const where = "kfuse::rope";
   check(same_shape(x, y), where, [&] {
-    return std::string(name) + ": the output's shape " + shape_text(y) + " is not the input's " + shape_text(x);
+    return std::string(name) + ": the output's shape " + shape_text(y) + " is not the input's " + shape_text(x) +
+           "; give it one value for each";
   });
   check(x.extent(0) == tokens && x.extent(2) == head_dim, where, [&] {
     return std::string(name) + ": " + shape_text(x) + " is not [tokens, heads, head_dim] with the " +
-           std::to_string(tokens) + " tokens of positions and q's head_dim of " + std::to_string(head_dim);
+           std::to_string(tokens) + " tokens of positions and q's head_dim of " + std::to_string(head_dim) +
+           "; give q, k and positions the same tokens";
   });
 }
 
@@ -58,10 +60,10 @@ auto with_rope_chain(Q const& q, K const& k, T const& table, P const& positions,
   check_rotary(where, rotary, head_dim);
   check(angles.extent(1) == rotary, where, [&] {
     return "table: " + shape_text(angles) + " is not [positions, rotary_dim] with cosines and then sines of the " +
-           std::to_string(rotary) + " columns that are rotated";
+           std::to_string(rotary) + " columns that are rotated; give it one of rope_table(...) of that rotary_dim";
   });
   check(angles.extent(0) > 0 || at.empty(), where,
-        "table: has no positions; make it for as many as the tokens stand at");
+        "table: has no positions (each token would stand outside of it); make it for as many as there are");
   int const pairs = copies_tails ? (head_dim + 1) / 2 : rotary / 2;
   check((std::ptrdiff_t(queries.extent(1)) + keys.extent(1)) * pairs <= std::numeric_limits<int>::max(), where,
         "a token's heads have more than 2^31 pairs; call rope for some of the heads at a time");

@@ -37,9 +37,11 @@ auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q
 
   int const batch = keys.extent(0), head_dim = keys.extent(3);
   int const key_columns = keys.extent(1) * head_dim, rotated = queries.extent(1) + key_columns;
-  check(head_dim > 0, where, "k_cache has no head_dim; it must be [batch, heads, capacity, head_dim]");
+  check(head_dim > 0, where,
+        [&] { return "k_cache " + shape_text(keys) + " has no head_dim; give it [batch, heads, capacity, head_dim]"; });
   check(same_shape(keys, values), where, [&] {
-    return "k_cache " + shape_text(keys) + " and v_cache " + shape_text(values) + " must have the same shape";
+    return "k_cache " + shape_text(keys) + " and v_cache " + shape_text(values) +
+           " must have the same shape; give each key its value";
   });
   check(queries.extent(1) % head_dim == 0 && in.extent(1) == rotated + key_columns, where, [&] {
     return "rows of " + std::to_string(in.extent(1)) + " columns are not [ Q | K | V ] of q " + shape_text(queries) +
@@ -47,7 +49,7 @@ auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q
   });
   check(batch > 0 ? in.extent(0) % batch == 0 : in.extent(0) == 0, where, [&] {
     return std::to_string(in.extent(0)) + " rows are not [batch, tokens] of the cache's batch of " +
-           std::to_string(batch);
+           std::to_string(batch) + "; give it as many tokens of each sequence";
   });
 
   int const tokens = batch > 0 ? in.extent(0) / batch : 0;

@@ -141,8 +141,8 @@ TEST_CASE("bias_activation_dropout_residual refuses what does not fit, and write
   };
   CHECK(contains(error(three, x, {}), "kfuse::bias_activation_dropout_residual: bias: has 3 entries"));
   CHECK(contains(error(b, turned, {}), "kfuse::bias_activation_dropout_residual: add: shape [4, 3] does not match"));
-  CHECK(contains(error(b, x, {.dropout = 1.5}), "dropout: p is the probability to drop a value"));
-  CHECK(contains(error(b, x, {.dropout = NAN}), "dropout: p is the probability to drop a value"));
+  CHECK(contains(error(b, x, {.dropout = 1.5}), "dropout: the probability to drop a value must lie in [0, 1]"));
+  CHECK(contains(error(b, x, {.dropout = NAN}), "dropout: the probability to drop a value must lie in [0, 1]"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

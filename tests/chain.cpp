@@ -273,7 +273,7 @@ TEST_CASE("scores without queries or heads are no rows to divide by") {
   kfuse::AttentionMask const mask{.queries = 0, .keys = 4};
   CHECK(refusal(load(none) | kfuse::attention_mask(mask, 1, 2) | store(none)).empty());
   CHECK(contains(refusal(load(some) | kfuse::attention_mask(mask, 1, 2) | store(some)),
-                 "attention_mask: the scores must"));
+                 "attention_mask: the scores, 4 rows of 4 columns, are not those"));
   CHECK(
       contains(refusal(load(some) | kfuse::attention_mask({.queries = 4, .keys = 4}, 1, 0) | store(some)), "one head"));
 }

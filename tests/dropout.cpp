@@ -189,7 +189,7 @@ TEST_CASE("dropout refuses what does not fit, and writes nothing") {
   auto const x = view_of<float>(random_values<float>(12, 1), 3, 4), y = view_of_nans<float>(3, 4);
   for (double const p : {-0.1, 1.1, double(NAN), infinity})
     CHECK(contains(error_of([&] { dropout(Space(), x, y, {.p = p}); }),
-                   "kfuse::dropout: dropout: p is the probability to drop a value; it must lie in [0, 1]"));
+                   "kfuse::dropout: dropout: the probability to drop a value must lie in [0, 1], and is "));
   CHECK(contains(error_of([&] { dropout(Space(), x, view_of_nans<float>(4, 3)); }),
                  "kfuse::dropout: store: shape [4, 3] does not match"));
   auto const shifted = Kokkos::subview(y, Kokkos::pair(0, 2), Kokkos::ALL);

@@ -149,7 +149,7 @@ TEST_CASE("the sum is dropped out: what is kept is scaled, and the state decides
   Kokkos::View<kfuse::RandomState, Space> const state("state");  // as a replay finds it
   Kokkos::deep_copy(state, kfuse::RandomState{5, 3});
   CHECK(dropped({.dropout = 0.25, .random = state}) == some);
-  CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: p"));
+  CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: the probability"));
 }
 
 TEST_CASE("an index outside the table stands for zeros, whatever the table holds, and is reported") {

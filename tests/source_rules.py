@@ -13,6 +13,7 @@ Outside backends/:
   rows      each operator is among those that tests of all row operators run (tests/row_operator_list.hpp), with 2,000
             random cases of its own, or is called in tests/labels.cpp
   readme    the README's tables name each operator and each stage
+  cure      in core/ and fused/, what check() throws tells a cure behind a semicolon
 Comments and string literals may say what they like. One line per finding; the exit status is 1 if there is any."""
 import pathlib
 import re
@@ -86,6 +87,23 @@ def atomic(code):
         yield line_of(code, match.start()), f"'{match.group()}': sums are taken in a fixed order"
 
 
+def cure(text):
+    """Messages of check(...) that say what is wrong and not what to do. Takes the text with its literals."""
+    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment.group()), text)
+    for call in re.finditer(r"(?<!void )(?<!template )\bcheck\(", code):
+        depth, end = 1, call.end()
+        while depth and end < len(code):
+            if code[end] == '"':
+                end = re.compile(r'"(?:\\.|[^"\\])*"').match(code, end).end()
+                continue
+            depth += {"(": 1, ")": -1}.get(code[end], 0)
+            end += 1
+        literals = re.findall(r'"((?:\\.|[^"\\])*)"', code[call.start():end])
+        message = "".join(literals)
+        if " " in message.strip() and len(message) > 24 and ";" not in message and "choose" not in message:
+            yield line_of(code, call.start()), f"'{message}' tells no cure"
+
+
 def guards(code, macro):
     """Vendor built-ins that stand outside of an #if on that vendor's macro (one that `macro` matches)."""
     builtin = re.compile(r"\basm\b|__cvta\w*|__builtin_amdgcn\w*|__shfl\w*|\bwarpSize\b")
@@ -114,6 +132,10 @@ def findings(root):
             for check in checks:
                 for line, message in check(code):
                     yield path.relative_to(root), line, check.__name__, message
+    for folder in ("core", "fused"):
+        for path in sorted((root / folder).rglob("*.hpp")):
+            for line, message in cure(path.read_text()):
+                yield path.relative_to(root), line, "cure", message
     for folder, macro in (("cuda", "__CUDA_ARCH__"), ("hip", "__HIP_DEVICE_COMPILE__|__gfx|__has_builtin")):
         for path in sorted((root / "backends" / folder).rglob("*.hpp")):
             for line, message in guards(code_of(path.read_text()), macro):

@@ -69,6 +69,17 @@ class SourceRules(unittest.TestCase):
         self.assertEqual(found("core/x.hpp", "Memory<Kokkos::Atomic> m;"), {"atomic"})
         self.assertEqual(found("core/x.hpp", "std::atomic<int> last;"), set())
 
+    def test_cure(self):
+        for line in ('impl::check(ok, where, "the matrix is not as it must be");',
+                     'check(ok(a, "("), "op", [&] { return "rows are " + text(n) + " and not (as needed)"; });'):
+            self.assertEqual(found("fused/x.hpp", line), {"cure"}, line)
+        for line in ('impl::check(ok, where, "the matrix is too small; give it " + text(n) + " rows");',
+                     'check(same(a, b), "op", [&] { return "shape " + text(a) + " is not that of x (why); give it that"; });',
+                     'check_vector(weight, where, "a name");', 'channels.check(where, "kfuse::batchnorm: y", n);',
+                     'void check(std::string_view where = "the place where it is called") const;',
+                     '// check(ok, "as one might write it in a comment")'):
+            self.assertEqual(found("fused/x.hpp", line), set(), line)
+
     def test_lanes(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in (("fused/op.hpp", ""), ("fused/op_part.hpp", ""), ("tests/some_lanes.cpp", "")):

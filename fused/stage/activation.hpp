@@ -6,6 +6,7 @@
 
 #include <kfuse/core/chain.hpp>
 
+#include <string>
 #include <string_view>
 
 namespace kfuse {
@@ -122,9 +123,10 @@ struct Softcap {
   double cap;
 
   void check(std::string_view where, Shape) const {
-    impl::check(cap >= 1e-30 && cap <= 1e30, where,
-                "softcap: cap must be positive and finite, within 1e-30 to 1e30 (it is computed with in float); leave "
-                "the stage out to cap nothing");
+    impl::check(cap >= 1e-30 && cap <= 1e30, where, [&] {
+      return "softcap: cap must be positive and finite, within 1e-30 to 1e30 (it is computed with in float), and is " +
+             impl::number_text(cap) + "; choose one there, or cap nothing";
+    });
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {
@@ -141,7 +143,11 @@ struct Clamp {
   double low, high;
 
   void check(std::string_view where, Shape) const {
-    impl::check(low <= high, where, "clamp: low must not be above high, and neither may be NaN");
+    impl::check(low <= high, where, [&] {
+      return "clamp: low must not be above high, and neither may be NaN (no value would lie between), and they are " +
+             impl::number_text(low) + " and " + impl::number_text(high) +
+             "; exchange them, or give an infinity for none";
+    });
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place) const {

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace kfuse {
@@ -57,7 +58,11 @@ struct Argmax {
     impl::check(shape.columns > 0 || shape.rows == 0, where,
                 "argmax: rows without columns have no largest value; give each row one at least");
     impl::check(indices.extent(0) == shape.rows && (values.data == nullptr || values.extent(0) == shape.rows), where,
-                "argmax: needs one index, and one value if any, for each row");
+                [&] {
+                  return "argmax: needs one index, and one value if any, for each row, and has " +
+                         std::to_string(indices.extent(0)) + " and " + std::to_string(values.extent(0)) + " for " +
+                         impl::rows_text(shape) + "; give it as many";
+                });
     impl::check(
         !impl::overlap(span_of(values), span_of(indices)), where,
         "argmax: values and indices overlap (which of them stays would be chance); give each memory of its own");

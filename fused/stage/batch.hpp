@@ -64,8 +64,8 @@ template <class Element>
 void check_batch(Tensor<Element, 3> const& t, std::string_view where, char const* name, Shape shape) {
   Shape const own{std::ptrdiff_t(t.extent(0)) * t.extent(1), t.extent(2)};
   check(own == shape, where, [&] {
-    return std::string(name) + ": shape " + shape_text(t) + " does not match the chain's " +
-           std::to_string(shape.rows) + " rows of " + std::to_string(shape.columns) + " columns; give it as many";
+    return std::string(name) + ": shape " + shape_text(t) + " does not match the chain's " + rows_text(shape) +
+           "; give it as many";
   });
 }
 

@@ -20,6 +20,7 @@
 #include <kfuse/fused/stage/log_sum_exp.hpp>
 
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace kfuse::impl {
@@ -82,11 +83,23 @@ struct CrossEntropy {
     return std::array{span};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(labels.rows == shape.rows, where, "labels: needs one label for each row of the logits");
-    impl::check(losses.extent(0) == shape.rows, where, "loss: without a reduction, needs one entry for each row");
+    impl::check(labels.rows == shape.rows, where, [&] {
+      return "labels: has " + std::to_string(labels.rows) + " entries, but the logits are " + rows_text(shape) +
+             "; give it one label for each row";
+    });
+    impl::check(losses.extent(0) == shape.rows, where, [&] {
+      return "loss: has " + std::to_string(losses.extent(0)) + " entries, but the logits are " + rows_text(shape) +
+             " (without a reduction each has a loss); give it one entry for each row, or ask for a mean or sum";
+    });
     if (weight.data) check_vector(weight, where, "weight", shape);
-    impl::check(label_smoothing >= 0 && label_smoothing <= 1, where, "label_smoothing must be in [0, 1]");
-    impl::check(z_loss >= 0 && z_loss <= 1e30, where, "z_loss must be finite and not negative");
+    impl::check(label_smoothing >= 0 && label_smoothing <= 1, where, [&] {
+      return "label_smoothing must be in [0, 1] (it is what the other classes share of a row's weight), and is " +
+             number_text(label_smoothing) + "; choose 0 for none";
+    });
+    impl::check(z_loss >= 0 && z_loss <= 1e30, where, [&] {
+      return "z_loss must be in [0, 1e30] (it is the coefficient of a square, computed with in float), and is " +
+             number_text(z_loss) + "; choose 0 for none";
+    });
   }
 
   template <class Real>
@@ -204,7 +217,7 @@ struct CapIfAny {
   double cap;
 
   void check(std::string_view where, Shape shape) const {
-    if (cap != 0) Softcap{cap}.check(where, shape);
+    if (cap != 0) Softcap{cap}.check(where, shape);  // 0: none
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {

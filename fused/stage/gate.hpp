@@ -35,7 +35,10 @@ struct LoadInterleavedGate {
   Shape shape() const { return {from.extent(0), from.extent(1) / 2}; }
   auto reads() const { return std::array{span_of(from)}; }
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape == this->shape(), where, "load_interleaved_gate: needs a gate and an up for each of the values");
+    impl::check(shape == this->shape(), where, [&] {
+      return "load_interleaved_gate: " + impl::shape_text(from) + " has no gate and up for each value of " +
+             impl::rows_text(shape) + "; give it as many rows of twice as many columns";
+    });
   }
   template <class X>
   using Both = Values<typename X::Real, 2 * X::width, X::access>;

@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 
 namespace kfuse {
 
@@ -38,8 +39,10 @@ struct Gather {
     return std::array{rows, index};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape == size(), where,
-                "gather: needs one index for each row, and a table with as many columns as the chain");
+    impl::check(shape == size(), where, [&] {
+      return "gather: " + std::to_string(indices.extent(0)) + " indices of a table " + impl::shape_text(table) +
+             " do not make " + impl::rows_text(shape) + "; give it one index for each row, and as many columns";
+    });
     impl::check(table.extent(0) > 0 || shape.rows == 0, where,
                 "gather: the table has no entries, so no index can be right; give it one at least");
   }

@@ -13,6 +13,7 @@
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <numeric>
+#include <string>
 
 namespace kfuse {
 
@@ -32,8 +33,10 @@ struct LoadHeads {
     return std::array{s};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape == this->shape(), where,
-                "load_heads: the chain's rows must be [batch * tokens, heads * head_dim]");
+    impl::check(shape == this->shape(), where, [&] {
+      return "load_heads: " + impl::shape_text(from) + " is not [batch, heads, tokens, head_dim] of the chain's " +
+             impl::rows_text(shape) + "; give it batch * tokens rows of heads * head_dim columns";
+    });
   }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
@@ -74,12 +77,23 @@ struct StoreHeads {
   }
   void check(std::string_view where, Shape shape) const {
     std::ptrdiff_t const end = first + std::ptrdiff_t(to.extent(1)) * to.extent(3);
-    impl::check(first >= 0 && end <= shape.columns, where,
-                "store_heads: the rows do not have so many heads of head_dim columns");
-    impl::check(tokens >= 0 && shape.rows == rows(), where,
-                "store_heads: rows must be [batch * tokens] of the memory's batch");
-    impl::check(positions.data == nullptr ? tokens <= to.extent(2) : positions.extent(0) == shape.rows, where,
-                "store_heads: needs memory for each token, or one position for each row");
+    impl::check(first >= 0 && end <= shape.columns, where, [&] {
+      return "store_heads: the columns from " + std::to_string(first) + " to " + std::to_string(end) + ", heads of " +
+             impl::shape_text(to) + ", are not all there in " + impl::rows_text(shape) +
+             "; give it memory for the heads of a row";
+    });
+    impl::check(tokens >= 0 && shape.rows == rows(), where, [&] {
+      return "store_heads: " + impl::rows_text(shape) + " are not [batch, tokens] of " + impl::shape_text(to) +
+             " and " + std::to_string(tokens) + " tokens; give it a row for each token of the batch";
+    });
+    impl::check(positions.data != nullptr || tokens <= to.extent(2), where, [&] {
+      return "store_heads: " + impl::shape_text(to) + " has no memory for each of " + std::to_string(tokens) +
+             " tokens; make it longer, or give the positions of the tokens";
+    });
+    impl::check(positions.data == nullptr || positions.extent(0) == shape.rows, where, [&] {
+      return "store_heads: " + std::to_string(positions.extent(0)) + " positions do not fit " + impl::rows_text(shape) +
+             "; give it one for each row";
+    });
     impl::check_lies_apart(to, where, "store_heads");
   }
   template <class X>
@@ -105,7 +119,12 @@ struct StoreColumns {
   auto writes() const { return std::array{span_of(to)}; }
   void check(std::string_view where, Shape shape) const {
     impl::check(to.extent(0) == shape.rows && first >= 0 && std::ptrdiff_t(first) + to.extent(1) <= shape.columns,
-                where, "store_columns: the chain's rows do not have these columns");
+                where, [&] {
+                  return "store_columns: " + impl::shape_text(to) + " and the columns from " + std::to_string(first) +
+                         " on are not part of " + impl::rows_text(shape) +
+                         "; give it a row for each, and columns that "
+                         "there are";
+                });
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {

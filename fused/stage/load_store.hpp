@@ -19,6 +19,10 @@ namespace impl {
 template <class T>
 using ElementOf = std::remove_const_t<typename T::value_type>;
 
+inline std::string rows_text(Shape shape) {
+  return std::to_string(shape.rows) + " rows of " + std::to_string(shape.columns) + " columns";
+}
+
 // What a matrix argument must be for a chain over `shape`.
 template <class Element>
 void check_matrix(Tensor<Element, 2> const& t, std::string_view where, char const* name, Shape shape) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace kfuse {
@@ -60,9 +61,17 @@ struct MaskScores {
     return std::array{lengths, visible};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(batch >= 0 && heads > 0 && mask.queries >= 0, where, "attention_mask: needs at least one head");
-    impl::check(shape.columns == mask.keys && shape.rows == std::ptrdiff_t(batch) * heads * mask.queries, where,
-                "attention_mask: the scores must be [batch * heads * queries, keys]");
+    auto const sizes = [&] {
+      return " of batch " + std::to_string(batch) + ", " + std::to_string(heads) + " heads, " +
+             std::to_string(mask.queries) + " queries and " + std::to_string(mask.keys) + " keys";
+    };
+    impl::check(batch >= 0 && heads > 0 && mask.queries >= 0, where, [&] {
+      return "attention_mask: there are no scores" + sizes() + "; give it at least one head, and nothing negative";
+    });
+    impl::check(shape.columns == mask.keys && shape.rows == std::ptrdiff_t(batch) * heads * mask.queries, where, [&] {
+      return "attention_mask: the scores, " + impl::rows_text(shape) + ", are not those" + sizes() +
+             "; give it [batch * heads * queries, keys]";
+    });
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {

@@ -65,7 +65,10 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
 
   explicit RootMeanSquare(double e) : epsilon(e) {}
   void check(std::string_view where, Shape) const {
-    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, "norm: epsilon must be finite and not negative");
+    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, [&] {
+      return "epsilon is " + impl::number_text(epsilon) +
+             " (it is added to a mean of squares, whose root is taken); give it a finite number that is not negative";
+    });
   }
   template <class Sum, class X>
   KOKKOS_FUNCTION void accumulate(Sum& sum, X const& x, Place) const {

@@ -14,6 +14,7 @@
 
 #include <limits>
 #include <numeric>
+#include <string>
 
 namespace kfuse {
 
@@ -39,8 +40,11 @@ std::array<Span, 2> rope_spans(Tensor<TableElement const, 2> const& table, Tenso
 }
 
 inline void check_rotary(std::string_view where, int rotary, int head_dim) {
-  check(rotary > 0 && rotary % 2 == 0 && rotary <= head_dim, where,
-        "rope: rotary_dim must be even, positive and at most head_dim");
+  check(rotary > 0 && rotary % 2 == 0 && rotary <= head_dim, where, [&] {
+    return "rope: rotary_dim must be even, positive and at most head_dim (pairs of a head's columns are turned), and "
+           "is " +
+           std::to_string(rotary) + " of " + std::to_string(head_dim) + "; choose 0 for all of them";
+  });
 }
 
 }  // namespace impl
@@ -61,11 +65,20 @@ struct Rope {
   auto reads() const { return impl::rope_spans(table, positions); }
   int granularity() const { return std::gcd(head_dim, std::gcd(rotated_columns, interleaved ? rotary : rotary / 2)); }
   void check(std::string_view where, Shape shape) const {
-    impl::check(head_dim > 0 && shape.columns % head_dim == 0 && rotated_columns % head_dim == 0, where,
-                "rope: columns must be whole heads of head_dim columns");
+    impl::check(head_dim > 0 && shape.columns % head_dim == 0 && rotated_columns % head_dim == 0, where, [&] {
+      return "rope: " + std::to_string(shape.columns) + " columns, and the " + std::to_string(rotated_columns) +
+             " to be turned, are not whole heads of " + std::to_string(head_dim) + "; give it head_dim and whole heads";
+    });
     impl::check_rotary(where, rotary, head_dim);
-    impl::check(table.extent(1) == rotary, where, "rope: the table needs rotary_dim columns, cosines and then sines");
-    impl::check(positions.extent(0) == shape.rows, where, "rope: needs one position for each row");
+    impl::check(table.extent(1) == rotary, where, [&] {
+      return "rope: the table " + impl::shape_text(table) + " is not [positions, rotary_dim] for the " +
+             std::to_string(rotary) +
+             " columns that are turned; give it one of rope_table(...) of that rotary_dim, cosines and then sines";
+    });
+    impl::check(positions.extent(0) == shape.rows, where, [&] {
+      return "rope: " + std::to_string(positions.extent(0)) + " positions do not fit " + impl::rows_text(shape) +
+             "; give it one position for each row";
+    });
   }
 
   template <int width>
