@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of all row operators share: row_cases.cpp, row_sizes.cpp, row_arguments.cpp.
+// What the tests of all row operators share: row_cases.cpp, row_sizes.cpp, row_offsets.cpp, row_arguments.cpp.
 #ifndef KFUSE_TESTS_ROW_CASES_HPP
 #define KFUSE_TESTS_ROW_CASES_HPP
 
