@@ -183,13 +183,9 @@ TEST_CASE("rmsnorm reaches rows more than 2^31 elements away") {
   CHECK(far.at(8388608, 0) - far.data == 2147483648);
 
   std::ptrdiff_t const stride = (std::ptrdiff_t(1) << 31) + 8;
-  Kokkos::View<kfuse::fp8_e5m2*, Space> memory;  // 2 GiB, of which two rows are touched
-  try {
-    memory = decltype(memory)(Kokkos::view_alloc(Kokkos::WithoutInitializing, "far"), stride + 8);
-  } catch (std::exception const&) {
-    MESSAGE("too little memory for 2 GiB");
-    return;
-  }
+  // 2 GiB, of which two rows are touched.
+  Kokkos::View<kfuse::fp8_e5m2*, Space> const memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "far"),
+                                                     stride + 8);
   kfuse::Tensor<kfuse::fp8_e5m2, 2> const x{memory.data(), {2, 8}, {stride, 1}};
   for (int const row : {0, 1}) {
     Kokkos::View<kfuse::fp8_e5m2*, Space, Kokkos::MemoryUnmanaged> const values(x.at(row), 8);
@@ -198,23 +194,6 @@ TEST_CASE("rmsnorm reaches rows more than 2^31 elements away") {
   auto const y = view_of_nans<float>(2, 8);
   rmsnorm(Space(), x, view_of<float>(ones(8), 8), y);
   CHECK(deviation(download(y), {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1}) <= 1e-6);
-}
-TEST_CASE("rmsnorm takes matrices of more than 2^31 elements") {
-  if (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space::memory_space>::accessible) return;  // minutes on a host
-  for (auto const& [rows, columns] : {std::pair(524289, 4096), std::pair(8388624, 256)}) {
-    Kokkos::View<bf16**, Kokkos::LayoutRight, Space> x;
-    try {
-      x = decltype(x)("large", rows, columns);
-    } catch (std::exception const&) {
-      MESSAGE("too little memory for ", std::size_t(rows) * columns * 2, " bytes");
-      continue;
-    }
-    auto const row = [&](int r) { return Kokkos::subview(x, r, Kokkos::ALL); };
-    upload(row(rows - 1), std::vector<double>(columns, 2));
-    rmsnorm(Space(), x, view_of<bf16>(ones(columns), columns), x);
-    CHECK(download(row(rows - 1)) == ones(columns));
-    CHECK(download(row(0)) == std::vector<double>(columns, 0));
-  }
 }
 
 // CASES P09
