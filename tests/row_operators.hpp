@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every row operator, for tests of what is true of all of them. Their kernels are compiled once for each choice of
-// types, in row_operators.cpp and row_operators_double.cpp, from the list in row_operator_list.hpp.
+// types, in row_operators*.cpp, from the list in row_operator_list.hpp.
 #ifndef KFUSE_TESTS_ROW_OPERATORS_HPP
 #define KFUSE_TESTS_ROW_OPERATORS_HPP
 

@@ -5,6 +5,5 @@
 namespace kfuse::test {
 
 template std::vector<RowOperator<AllDouble>> row_operators<AllDouble>();
-template std::vector<RowOperator<DoubleToBf16>> row_operators<DoubleToBf16>();
 
 }  // namespace kfuse::test
