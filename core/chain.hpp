@@ -362,10 +362,24 @@ concept HasRandom = requires(S const& s) {
   { s.random } -> std::same_as<RandomSource const&>;
 };
 
-// One value in memory that is not part of any row, if there is one.
+// One value in memory that is not part of any row, if there is one; what a stage has of them.
 template <class T>
 Span span_of_value(T const* value) {
   return {value, value != nullptr ? 1 : 0, sizeof(T), 0, 0, 0};
+}
+template <class S>
+Span span_of_status(S const& s) {
+  if constexpr (HasStatus<S>)
+    return span_of_value(s.status.memory());
+  else
+    return {};
+}
+template <class S>
+Span span_of_random(S const& s) {
+  if constexpr (HasRandom<S>)
+    return span_of_value(s.random.memory());
+  else
+    return {};
 }
 
 // The status that a stage raises, and the state of the random numbers that it draws, are written and read at any time:
@@ -376,21 +390,16 @@ void check_values_apart(Chain<S...> const& chain, std::string_view where) {
     for (Span const& span : spans)
       check(!overlap(value, span), where, [&] {
         return std::string(name) +
-               ": lies in an argument (lanes would read what others write there at some time); give "
-               "it memory of its own";
+               ": lies in an argument (lanes would read what others write there at some time); give it memory of its "
+               "own";
       });
   };
   for_each_stage(chain, [&](auto const& s) {
     for_each_stage(chain, [&](auto const& other) {
-      using Given = std::remove_cvref_t<decltype(s)>;
-      using Other = std::remove_cvref_t<decltype(other)>;
-      if constexpr (HasStatus<Given>) {
-        check_apart("status", span_of_value(s.status.memory()), reads(other));
-        check_apart("status", span_of_value(s.status.memory()), writes(other));
-      }
-      if constexpr (HasRandom<Given>) check_apart("random", span_of_value(s.random.memory()), writes(other));
-      if constexpr (HasStatus<Given> && HasRandom<Other>)
-        check_apart("status", span_of_value(s.status.memory()), std::array{span_of_value(other.random.memory())});
+      check_apart("status", span_of_status(s), reads(other));
+      check_apart("status", span_of_status(s), writes(other));
+      check_apart("status", span_of_status(s), std::array{span_of_random(other)});
+      check_apart("random", span_of_random(s), writes(other));
     });
   });
 }
