@@ -106,7 +106,7 @@ class Whole {
 class OnTop {
  public:
   OnTop(Asked const& other, Asked const& moved, int rows)
-      : bytes_(std::max(other.rows, moved.rows) + rows, int(std::max(other.row_bytes(), moved.row_bytes()))) {
+      : bytes_(std::max(other.rows, moved.rows) + rows, stride_of(std::max(other.row_bytes(), moved.row_bytes()))) {
     lies_[other.name] = {bytes_.view().data(), bytes_.columns() / other.element_bytes};
     lies_[moved.name] = {rows_of(bytes_, rows, 1).data(), bytes_.columns() / moved.element_bytes};
   }
@@ -116,6 +116,8 @@ class OnTop {
   }
 
  private:
+  static int stride_of(std::size_t bytes) { return int((bytes + 7) / 8 * 8); }  // any element is aligned in every row
+
   GuardedMatrix<std::uint8_t> bytes_;
   std::map<char, Lie> lies_;
   Guarded others_;
