@@ -229,6 +229,17 @@ TEST_CASE_TEMPLATE("rmsnorm is as exact as the type of its result", Element, flo
   }
 }
 
+TEST_CASE_TEMPLATE("the stages of rmsnorm give what it gives", Element, double, float) {
+  using namespace kfuse;
+  int const columns = 65536;
+  auto const x = view_of<Element>(random_values<Element>(columns, 1), 1, columns);
+  auto const in_chain = view_of_nans<Element>(1, columns), y = view_of_nans<Element>(1, columns);
+  auto const weight = view_of<bf16>(random_values<bf16>(columns, 2), columns);  // which says nothing about the sums
+  rmsnorm(Space(), x, weight, y);
+  fuse(Space(), "test", load(x) | rmsnorm(weight) | store(in_chain));
+  CHECK(same_bits(in_chain, y));
+}
+
 // What the header says of values whose squares float cannot hold.
 TEST_CASE_TEMPLATE("rmsnorm of huge and tiny values is what its header says", Element, double, float) {
   int const columns = 100;

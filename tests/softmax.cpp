@@ -285,6 +285,16 @@ TEST_CASE("softmax of nothing writes nothing") {
     }
 }
 
+TEST_CASE_TEMPLATE("the stages of softmax give what it gives", Element, double, float) {
+  using namespace kfuse;
+  int const columns = 65536;
+  auto const x = view_of<Element>(random_values<Element>(columns, 1), 1, columns);
+  auto const in_chain = view_of_nans<Element>(1, columns), y = view_of_nans<Element>(1, columns);
+  softmax(Space(), x, y);
+  fuse(Space(), "test", load(x) | softmax() | store(in_chain));
+  CHECK(same_bits(in_chain, y));
+}
+
 TEST_CASE("softmax refuses what does not fit, and writes nothing") {
   auto const x = view_of<float>(random_values<float>(12, 1), 3, 4), y = view_of_nans<float>(3, 4);
   auto const few = view_of<std::uint8_t>({1, 1, 1, 1}, 1, 4);

@@ -51,7 +51,7 @@ struct ExponentialFromMaximum {
 };
 
 // y = x / sum(x), and zeros where the sum is zero
-template <Summation summation = Summation::plain>
+template <Summation summation = Summation::compensated>
 struct DivideBySum : impl::SumOfRow<summation> {
   static constexpr int flops = 2;
 
@@ -137,7 +137,8 @@ struct SoftmaxWithSinks {
   std::ptrdiff_t batch_rows() const { return std::ptrdiff_t(sinks.extent(0)) * queries; }
 };
 
-template <Summation summation = Summation::plain>
+// summation: summation_of the result's type; as it stands, right for all.
+template <Summation summation = Summation::compensated>
 auto softmax(double scale = 1) {
   return ExponentialFromMaximum{scale} | DivideBySum<summation>{};
 }
