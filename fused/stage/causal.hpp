@@ -3,7 +3,7 @@
 #ifndef KFUSE_FUSED_STAGE_CAUSAL_HPP
 #define KFUSE_FUSED_STAGE_CAUSAL_HPP
 
-#include <kfuse/fused/stage/batch.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
 
 #include <string>
 #include <string_view>
@@ -22,10 +22,10 @@ struct MaskFuture {
 
   CausalVariant variant;
   int queries, keys;
-  impl::BatchRows rows;
 
   void check(std::string_view where, Shape shape) const {
     if (variant == CausalVariant::none || shape.rows == 0) return;
+    impl::check_row_numbers(where, "causal", shape);
     impl::check(variant == CausalVariant::upper_left || variant == CausalVariant::lower_right, where, [&] {
       return "causal: there is no variant " + std::to_string(int(variant)) + "; give it one of CausalVariant";
     });
@@ -41,15 +41,16 @@ struct MaskFuture {
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
     if (variant == CausalVariant::none) return;
-    int const last = rows.of(at.row).row + (variant == CausalVariant::lower_right ? keys - queries : 0);
+    int const query = int(unsigned(at.row) % unsigned(queries));
+    int const last = query + (variant == CausalVariant::lower_right ? keys - queries : 0);
 #pragma unroll
     for (int i = 0; i < X::width; ++i)
       if (at.column + i > last) x[i] = -Kokkos::Experimental::infinity_v<typename X::Real>;
   }
 };
 
-inline MaskFuture causal_mask(CausalVariant variant, int queries, int keys) {
-  return {variant, queries, keys, impl::BatchRows(queries)};
+constexpr MaskFuture causal_mask(CausalVariant variant, int queries, int keys) {
+  return {variant, queries, keys};
 }
 
 }  // namespace kfuse

@@ -39,6 +39,14 @@ void check_vector(Tensor<Element, 1> const& t, std::string_view where, char cons
   });
 }
 
+// For stages that divide the number of a row: in 64 bits, that costs registers that the values of rows need.
+inline void check_row_numbers(std::string_view where, char const* name, Shape shape) {
+  check(shape.rows >> 32 == 0, where, [&] {
+    return std::string(name) + ": " + std::to_string(shape.rows) +
+           " rows are more than 2^32 - 1 (their numbers are divided in 32 bits); call it for parts of the batch";
+  });
+}
+
 // What a factor must be: kernels that compute in float take it as a float.
 inline void check_factor(double factor, std::string_view where, char const* name) {
   double const size = std::abs(factor);

@@ -6,14 +6,12 @@
 #ifndef KFUSE_FUSED_STAGE_SOFTMAX_HPP
 #define KFUSE_FUSED_STAGE_SOFTMAX_HPP
 
-#include <kfuse/fused/stage/batch.hpp>
+#include <kfuse/fused/stage/load_store.hpp>
 #include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/sum.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -82,11 +80,6 @@ struct SoftmaxWithSinks {
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;
-  impl::BatchRows batches;  // of heads * queries rows
-  impl::Divisor heads;      // of queries rows
-
-  SoftmaxWithSinks(Tensor<Element const, 1> const& s, int q)
-      : sinks(s), queries(q), batches(int(std::min(batch_rows(), most))), heads(unsigned(q > 0 ? q : 1)) {}
 
   template <class Real>
   struct Result {
@@ -100,12 +93,13 @@ struct SoftmaxWithSinks {
   }
   void check(std::string_view where, Shape shape) const {
     if (sinks.data == nullptr || shape.rows == 0) return;
-    impl::check(queries > 0 && sinks.extent(0) > 0 && batch_rows() <= most && shape.rows % batch_rows() == 0, where,
-                [&] {
-                  return "sinks: " + std::to_string(shape.rows) + " rows are not [..., heads, queries] of " +
-                         std::to_string(sinks.extent(0)) + " sinks and " + std::to_string(queries) +
-                         " queries; give one sink for each head, and say in options.queries how many queries there are";
-                });
+    impl::check_row_numbers(where, "sinks", shape);
+    std::ptrdiff_t const batch_rows = std::ptrdiff_t(sinks.extent(0)) * queries;
+    impl::check(batch_rows > 0 && shape.rows % batch_rows == 0, where, [&] {
+      return "sinks: " + std::to_string(shape.rows) + " rows are not [..., heads, queries] of " +
+             std::to_string(sinks.extent(0)) + " sinks and " + std::to_string(queries) +
+             " queries; give one sink for each head, and say in options.queries how many queries there are";
+    });
   }
   template <class Real>
   KOKKOS_FUNCTION impl::ExponentialSum<Real> identity() const {
@@ -114,7 +108,7 @@ struct SoftmaxWithSinks {
   template <class Real, class X>
   KOKKOS_FUNCTION void accumulate(impl::ExponentialSum<Real>& sum, X const& x, Place at) const {
     if (sinks.data != nullptr && at.column == 0) {
-      unsigned const head = heads.quotient(unsigned(batches.of(at.row).row));
+      unsigned const head = unsigned(at.row) / unsigned(queries) % unsigned(sinks.extent(0));
       impl::add_exponentials(sum, Values<Real, 1, Access::single>{{Real(to_real(sinks(head)))}});
     }
     impl::add_exponentials(sum, x);
@@ -131,10 +125,6 @@ struct SoftmaxWithSinks {
   KOKKOS_FUNCTION void apply(X& x, Place, Result<typename X::Real> const& r) const {
     for (auto& v : x) v = impl::exponential(v, r.high) * r.factor;
   }
-
- private:
-  static constexpr std::ptrdiff_t most = std::numeric_limits<int>::max();
-  std::ptrdiff_t batch_rows() const { return std::ptrdiff_t(sinks.extent(0)) * queries; }
 };
 
 // summation: summation_of the result's type; as it stands, right for all.
@@ -145,8 +135,8 @@ auto softmax(double scale = 1) {
 // sinks: [heads], or without memory; rows are [..., heads, queries].
 template <TensorLike S>
 auto softmax_with_sinks(S const& sinks, int queries) {
-  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>(impl::tensor<1>(sinks, "sinks"),
-                                                                                queries);
+  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>{impl::tensor<1>(sinks, "sinks"),
+                                                                                queries};
 }
 
 }  // namespace kfuse
