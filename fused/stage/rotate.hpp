@@ -110,6 +110,7 @@ struct RotateHeads {
     if (X::access == Access::wide || columns.second + X::width <= q.extent(2))
       fetched.second = kfuse::fetch<X>(from + columns.second);
     else if constexpr (X::access == Access::single)
+#pragma unroll
       for (int i = 0; i < X::width; ++i)
         if (columns.second + i < q.extent(2)) fetched.second.element[i] = from[columns.second + i];
     fetched.position = positions(at.row);
@@ -183,6 +184,7 @@ struct RotateHeads {
   template <class X>
   KOKKOS_FUNCTION static void copy(Packed<In, X::width, X::access> const& packed, Out* to, int left) {
     if constexpr (X::access == Access::single) {
+#pragma unroll
       for (int i = 0; i < X::width && i < left; ++i)
         if constexpr (std::is_same_v<In, Out>)
           to[i] = packed.element[i];
