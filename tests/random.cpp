@@ -238,7 +238,7 @@ TEST_CASE("a p that is no probability is refused") {
     auto const message = error_of([&] {
       kfuse::fuse(Space(), "user::drop", kfuse::load(x) | kfuse::dropout(p, RandomState{}) | kfuse::store(x));
     });
-    CHECK(contains(message, "user::drop: dropout: p"));
+    CHECK(contains(message, "user::drop: dropout: the probability to drop a value must lie in [0, 1]"));
   }
   CHECK(download(x) == std::vector<double>(8, 1));
 }
