@@ -278,20 +278,11 @@ TEST_CASE("scores without queries or heads are no rows to divide by") {
       contains(refusal(load(some) | kfuse::attention_mask({.queries = 4, .keys = 4}, 1, 0) | store(some)), "one head"));
 }
 
-// Memory that no execution space of this program reaches.
-struct FarAway {
-  using memory_space = FarAway;
-  using execution_space = Space;
-  using device_type = Kokkos::Device<Space, FarAway>;
-  using size_type = std::size_t;
-  static constexpr char const* name() { return "far away"; }
-};
-
 TEST_CASE("each View that a stage holds must be in memory that the space reaches") {
   using kfuse::impl::Memories, kfuse::impl::Reaches;
   using Near = Space::memory_space;
-  static_assert(Reaches<Space, void>::value && Reaches<Space, Near>::value && !Reaches<Space, FarAway>::value);
-  static_assert(Reaches<Space, Memories<Near, void>>::value && !Reaches<Space, Memories<Near, FarAway>>::value);
+  static_assert(Reaches<Space, void>::value && Reaches<Space, Near>::value && !Reaches<Space, Elsewhere>::value);
+  static_assert(Reaches<Space, Memories<Near, void>>::value && !Reaches<Space, Memories<Near, Elsewhere>>::value);
   auto const table = view_of_nans<float>(4, 4);
   auto const places = view_of<int>({0, 1, 2, 3}, 4);
   using Both = Memories<Near, Near>;

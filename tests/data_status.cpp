@@ -66,15 +66,6 @@ TEST_CASE("a status writes its own four bytes") {
   CHECK(elements(around) == std::vector<int>{0, int(DataFault::index), 0});
 }
 
-// Memory that no execution space reaches.
-struct Elsewhere {
-  using memory_space = Elsewhere;
-  using execution_space = Space;
-  using device_type = Kokkos::Device<execution_space, memory_space>;
-  using size_type = std::size_t;
-  static constexpr char const* name() { return "elsewhere"; }
-};
-
 TEST_CASE("a status in memory that the execution space cannot reach is refused") {
   Kokkos::View<int, Space> const flag("status");
   DataStatus(flag).check<Space>("op");

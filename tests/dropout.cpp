@@ -116,15 +116,6 @@ TEST_CASE("the backward pass drops what the forward pass dropped") {
   CHECK(differ == 0);
 }
 
-// Memory that no execution space reaches.
-struct Elsewhere {
-  using memory_space = Elsewhere;
-  using execution_space = Space;
-  using device_type = Kokkos::Device<execution_space, memory_space>;
-  using size_type = std::size_t;
-  static constexpr char const* name() { return "elsewhere"; }
-};
-
 // CASES P42
 TEST_CASE("a replay draws new numbers when their state in memory moves on") {
   Space const space = another_instance();

@@ -5,6 +5,9 @@
 
 #include <kfuse/core/check.hpp>
 
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
 #include <cstring>
 #include <string>
 
@@ -13,6 +16,15 @@
 #include "values.hpp"
 
 namespace kfuse::test {
+
+// Memory that no execution space of this program reaches.
+struct Elsewhere {
+  using memory_space = Elsewhere;
+  using execution_space = Space;
+  using device_type = Kokkos::Device<execution_space, memory_space>;
+  using size_type = std::size_t;
+  static constexpr char const* name() { return "elsewhere"; }
+};
 
 // Compares whole values, NaNs included, without numbers: the bits.
 template <class A, class B>
