@@ -15,11 +15,36 @@
 namespace kfuse::impl {
 
 struct NoResult {};
+// What a row stage knows of a row beforehand.
+struct NothingKnown {};
+template <class S>
+KOKKOS_FUNCTION auto prepare(S const& s, std::ptrdiff_t row) {
+  if constexpr (requires { s.prepare(row); })
+    return s.prepare(row);
+  else
+    return NothingKnown{};
+}
+template <class S, class Sum, class X, class Known>
+KOKKOS_FUNCTION void accumulate(S const& s, Sum& sum, X const& x, Place at, Known const& known) {
+  if constexpr (std::is_same_v<Known, NothingKnown>)
+    s.accumulate(sum, x, at);
+  else
+    s.accumulate(sum, x, at, known);
+}
+
+// What a row stage makes of the row's sum.
+template <class S, class Sum>
+KOKKOS_FUNCTION auto finish(S const& s, Sum const& sum, int columns, std::ptrdiff_t row) {
+  if constexpr (requires { s.finish(sum, columns, row); })
+    return s.finish(sum, columns, row);
+  else
+    return s.finish(sum, columns);
+}
 template <class Real, class S>
 auto result_type() {
   if constexpr (is_stage_kind<S, RowStage>) {
     S const* s = nullptr;
-    return std::type_identity<decltype(s->finish(s->template identity<Real>(), 0))>{};
+    return std::type_identity<decltype(finish(*s, s->template identity<Real>(), 0, 0))>{};
   } else
     return std::type_identity<NoResult>{};
 }

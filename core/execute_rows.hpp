@@ -50,12 +50,18 @@ struct Divisor {
 // A chain without reductions, on packs counted through all rows.
 template <class Real, int width, Access access, class C>
 struct FlatKernel {
-  static constexpr int threads = flat_layout.lanes, vectors = flat_layout.vectors, packs_here = flat_layout.packs();
   static constexpr Ahead ahead = access == Access::wide ? Ahead::all : Ahead::none;  // single values take registers
   using X = Values<Real, width, access>;
+  static constexpr int pack_ahead = registers_ahead<X, ahead>(std::type_identity<C>{});
+  static constexpr int extra = ChainTypes<C>::extra_registers;
+  // A lane has 64 bytes or so on their way: four packs of one input, or two of several, or of one where stages need
+  // registers of their own (H200, 2026-11-30: batchnorm of NCHW at 0.98 and not 0.88 of a copy).
+  static constexpr bool four_packs =
+      access == Access::wide && ChainTypes<C>::all_chunks <= 1 && pack_ahead <= 8 && extra == 0;
+  static constexpr int threads = flat_layout.lanes, vectors = four_packs ? 4 : 2, packs_here = threads * vectors;
   // Beside what is read ahead, a pack of values and places. One by one, values come under conditions of their own.
-  static constexpr int registers = (access == Access::wide ? 20 : 48) + std::max(8, ChainTypes<C>::extra_registers) +
-                                   vectors * registers_ahead<X, ahead>(std::type_identity<C>{});
+  static constexpr int registers =
+      (four_packs ? 24 : (access == Access::wide ? 20 : 48) + std::max(8, extra)) + vectors * pack_ahead;
 
   C chain;
   std::ptrdiff_t rows;
@@ -101,6 +107,7 @@ struct FlatKernel {
   KOKKOS_FUNCTION void run(P const& place) const {
     ReadAhead<X, ahead, C> read[vectors];
     each<packs_within>(place, [&](Place at, int v) { read_ahead(chain, read[v], at); });
+    each<packs_within>(place, [&](Place at, int v) { draw_ahead(chain, read[v], at); });
     each<packs_within>(place, [&](Place at, int v) {
       X x;
       evaluate_read<C::size, Stores::yes>(chain, read[v], x, at, Results<Real, C>{});
@@ -124,7 +131,7 @@ struct PassRowsKernel {
   static constexpr int whole_rows = -1;
   static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
-  using Scratch = ReduceScratch<slot>;
+  using Scratch = ReduceScratch<slot, 8>;
 
   C chain;
   std::ptrdiff_t rows;
@@ -160,53 +167,78 @@ struct PassRowsKernel {
     int first_segment, last_segment;  // [first, last)
   };
 
-  // Packs that a lane comes to next, on their way from memory.
-  static constexpr int at_once = 2 / std::max(1, ChainTypes<C>::input_chunks);
-  struct Coming {
-    ReadAhead<Values<Real, width, access>, Ahead::row_inputs, C> packs[at_once];
-    bool any = false;
-  };
+  // Packs on their way from memory, as registers allow. Where values are stored, much of the row is near.
+  static constexpr int most_at_once = ChainTypes<C>::row_stages > 1 ? 2 : 4;
+  static constexpr int when_summed =
+      access == Access::wide && ChainTypes<C>::input_chunks > 0 ? most_at_once / ChainTypes<C>::input_chunks : 0;
+  static constexpr int when_stored = when_summed / 2;
+  // The packs of a row that a lane goes over, from the first on or from the last.
+  enum class Direction { forward, backward };
+  template <int at_once, Direction direction>
+  struct Packs {
+    ReadAhead<Values<Real, width, access>, Ahead::row_inputs, C> coming[std::max(1, at_once)];
+    int column, step, last_column;  // of the next pack, between two, of the last
+    int left;                       // packs
 
-  // visit(x, place, read) for this lane's values of the columns [first, last): packs, several of which are on their way
-  // at once, and what is left over one by one. Columns up to `end` follow, of which the first packs are then `coming`.
-  template <class F>
-  KOKKOS_FUNCTION void each(Work const& work, int first, int last, int end, Coming& coming, F const& visit) const {
-    if (work.row >= rows) return;
-    int const step = row_lanes * width;
-    int c = first + work.rank * width;
-    if constexpr (access == Access::wide && ChainTypes<C>::input_chunks > 0)
-      c = each_read(work.row, c, last, end, coming, visit);
-    for (; c + width <= last; c += step) {
-      Values<Real, width, access> x;
-      visit(x, Place{work.row, c}, NothingRead{});
+    // The column of the pack that comes `packs` after the next one, or of the last.
+    KOKKOS_FUNCTION int after(int packs) const {
+      int const c = column + packs * step;
+      return direction == Direction::forward ? Kokkos::min(c, last_column) : Kokkos::max(c, last_column);
     }
-    if constexpr (width > 1)
-      for (; c < last; ++c) {  // at most one lane has some
+  };
+  // Those of this lane among the columns [first, last).
+  template <int at_once, Direction direction>
+  KOKKOS_FUNCTION Packs<at_once, direction> packs_of(Work const& work, int first, int last) const {
+    int const step = row_lanes * width, begin = first + work.rank * width;
+    Packs<at_once, direction> packs;
+    packs.left = work.row < rows && begin + width <= last ? (last - width - begin) / step + 1 : 0;
+    packs.step = direction == Direction::forward ? step : -step;
+    int const end = begin + (packs.left - 1) * step;
+    packs.column = direction == Direction::forward ? begin : end;
+    packs.last_column = direction == Direction::forward ? end : begin;
+    if (packs.left > 0)
+#pragma unroll
+      for (int k = 0; k < at_once; ++k) read_ahead(chain, packs.coming[k], Place{work.row, packs.after(k)});
+    return packs;
+  }
+  // visit(x, place, read) for the next `most` of the packs, a multiple of `at_once`, or those that are left. What comes
+  // is read without conditions, at the end some of it once more: under a condition, a compiler would wait for it.
+  template <int at_once, Direction direction, class F>
+  KOKKOS_FUNCTION void each(Packs<at_once, direction>& packs, std::ptrdiff_t row, int most, F const& visit) const {
+    int here = packs.left < most ? packs.left : most;
+    packs.left -= here;
+    auto const next = [&](auto const& read) {
+      Values<Real, width, access> x;
+      visit(x, Place{row, packs.column}, read);
+    };
+    if constexpr (at_once == 0) {
+      for (; here > 0; --here, packs.column += packs.step) next(NothingRead{});
+    } else {
+      for (; here >= at_once; here -= at_once)
+#pragma unroll
+        for (int k = 0; k < at_once; ++k, packs.column += packs.step) {
+          next(packs.coming[k]);
+          read_ahead(chain, packs.coming[k], Place{row, packs.after(at_once)});
+        }
+#pragma unroll
+      for (int k = 0; k + 1 < at_once; ++k)
+        if (k < here) {
+          next(packs.coming[k]);
+          packs.column += packs.step;
+        }
+    }
+  }
+  // The same for what is left over at the row's end, one by one: at most one lane has some, and none of wide accesses.
+  template <class F>
+  KOKKOS_FUNCTION void each_single(Work const& work, int first, int last, F const& visit) const {
+    if constexpr (access == Access::single && width > 1) {
+      int const whole = (last - first) / width;  // packs
+      if (work.row >= rows || whole % row_lanes != work.rank) return;
+      for (int c = first + whole * width; c < last; ++c) {
         Values<Real, 1, Access::single> x;
         visit(x, Place{work.row, c}, NothingRead{});
       }
-  }
-  // The same for as many packs as go in whole steps from column `c` on: the next ones are on their way while visit
-  // works on those that are there. Returns the column that is left to begin with.
-  template <class F>
-  KOKKOS_FUNCTION int each_read(std::ptrdiff_t row, int c, int last, int end, Coming& coming, F const& visit) const {
-    int const step = row_lanes * width, span = (at_once - 1) * step + width;
-    auto const come_from = [&](int column) {
-#pragma unroll
-      for (int k = 0; k < at_once; ++k) read_ahead(chain, coming.packs[k], Place{row, column + k * step});
-    };
-    if (last - c >= span && !coming.any) come_from(c);
-    for (; last - c >= span; c += at_once * step) {
-      Coming const here = coming;
-      coming.any = end - c - at_once * step >= span;
-      if (coming.any) come_from(c + at_once * step);
-#pragma unroll
-      for (int k = 0; k < at_once; ++k) {
-        Values<Real, width, access> x;
-        visit(x, Place{row, c + k * step}, here.packs[k]);
-      }
     }
-    return c;
   }
   KOKKOS_FUNCTION int segment_begin(int segment) const {
     return segment * segment_columns;
@@ -232,13 +264,17 @@ struct PassRowsKernel {
   template <int i, int row_stage, class L>
   KOKKOS_FUNCTION void run(L const& team_lanes, Work const& work, Results<Real, C>& results, Scratch& scratch) const {
     if constexpr (i == C::size) {
-      Coming coming;
-      if constexpr (ChainTypes<C>::has_stores)
-        for (int segment = work.first_segment; segment < work.last_segment; ++segment)
-          each(work, segment_begin(segment), segment_end(segment), segment_end(work.last_segment - 1), coming,
-               [&](auto& x, Place at, auto const& read) {
-                 evaluate_read<C::size, Stores::yes>(chain, read, x, at, results);
-               });
+      // What the last pass came to last is near, so it comes first.
+      if constexpr (ChainTypes<C>::has_stores) {
+        int const begin = segment_begin(work.first_segment), end = segment_end(work.last_segment - 1);
+        auto const visit = [&](auto& x, Place at, auto const& read) {
+          evaluate_read<C::size, Stores::yes>(chain, read, x, at, results);
+        };
+        constexpr Direction direction = row_stage > 0 ? Direction::backward : Direction::forward;
+        auto packs = packs_of<when_stored, direction>(work, begin, end);
+        each(packs, work.row, packs.left, visit);
+        each_single(work, begin, end, visit);
+      }
     } else {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
@@ -246,29 +282,30 @@ struct PassRowsKernel {
         using Sum = SumOf<Real, Given>;
         Sum total = s.template identity<Real>();
         if (only == whole_rows || only == i) {
-          Coming coming;
+          int const last = segment_end(work.last_segment - 1);
+          auto const known = prepare(s, work.row < rows ? work.row : 0);
+          auto packs = packs_of<when_summed, Direction::forward>(work, segment_begin(work.first_segment), last);
+          int const block = row_lanes == 1 ? alone * width : segment_columns, block_packs = block / (row_lanes * width);
+          SegmentTotal<Sum> of_segments{total};
           for (int segment = work.first_segment; segment < work.last_segment; ++segment) {
             int const begin = segment_begin(segment), end = segment_end(segment);
-            int const block = row_lanes == 1 ? alone * width : end - begin;
             Sum sum = s.template identity<Real>();
             for (int first = begin; first < end; first += block) {
               Sum part = s.template identity<Real>();
-              each(work, first, end - first > block ? first + block : end, segment_end(work.last_segment - 1), coming,
-                   [&](auto& x, Place at, auto const& read) {
-                     evaluate_read<i, Stores::no>(chain, read, x, at, results);
-                     s.accumulate(part, x, at);
-                   });
+              auto const visit = [&](auto& x, Place at, auto const& read) {
+                evaluate_read<i, Stores::no>(chain, read, x, at, results);
+                accumulate(s, part, x, at, known);
+              };
+              each(packs, work.row, block_packs, visit);
+              if (end == columns && end - first <= block) each_single(work, first, end, visit);
               if (first == begin)
                 sum = part;
               else
                 s.merge(sum, part);
             }
-            sum = reduce_row(team_lanes, row_lanes, sum, s, scratch);
-            if (segment == work.first_segment)
-              total = sum;
-            else
-              s.merge(total, sum);
+            of_segments.add(team_lanes, row_lanes, sum, s, scratch, segment + 1 == work.last_segment);
           }
+          total = of_segments.total;
         }
         if (only == i) {
           if (work.rank == 0) *partial<Sum>(row_stage, work.row, work.first_segment) = total;
@@ -279,7 +316,7 @@ struct PassRowsKernel {
           for (int segment = 1; segment < segments; ++segment)
             s.merge(total, *partial<Sum>(row_stage, work.row, segment));
         }
-        result<i>(results) = s.finish(total, columns);
+        result<i>(results) = finish(s, total, columns, work.row);
         constexpr int next = pass_after<i>();
         bool const first_to_know = only == whole_rows || (only == next && work.first_segment == 0);
         if (work.rank == 0 && work.row < rows && first_to_know) conclude(s, result<i>(results), work.row);

@@ -32,10 +32,10 @@ template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
   // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29). A
-  // second input takes more where rows share a team, and where there is a second reduction.
-  static constexpr int registers =
-      (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers +
-      (ChainTypes<C>::row_inputs > 1 && (lanes < threads || ChainTypes<C>::row_stages > 1) ? 8 : 0);
+  // second input takes more.
+  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers +
+                                   (ChainTypes<C>::row_inputs > 1 ? 8 : 0) +
+                                   (ChainTypes<C>::draws && lanes < threads ? 8 : 0);
   static constexpr int rows_per_team = threads / lanes;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
@@ -51,45 +51,51 @@ struct HeldRowsKernel {
     if constexpr (lanes > LanesOf<Team>::width)
       scratch.memory = static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)));
     int const rank = int(unsigned(team_lanes.rank()) % lanes), group = int(unsigned(team_lanes.rank()) / lanes);
+    Place const first{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width};
+    Read read[vectors];
+    each(first, [&](int v, Place at) { read_ahead(chain, read[v], at); });
+    each(first, [&](int v, Place at) { draw_ahead(chain, read[v], at); });
     X held[vectors];
-    Later later[vectors];
     Results<Real, C> results;
-    run<0>(team_lanes, Place{std::ptrdiff_t(team.league_rank()) * rows_per_team + group, rank * width}, held, later,
-           results, scratch);
+    run<0>(team_lanes, first, read, held, results, scratch);
   }
 
  private:
-  // What the stages after the reduction read is on its way before that, if it takes registers that are free.
-  using Later = ReadAhead<X, Ahead::all, C>;
-  static constexpr int first_row_stage = stages_before_reduction(std::type_identity<C>{});
-  static constexpr bool reads_later =
-      ChainTypes<C>::row_stages == 1 && ChainTypes<C>::row_inputs <= 1 &&
+  // What the stages after the reduction read is on its way from the start, if it takes registers that are free.
+  static constexpr bool reads_all =
+      rows_per_team == 1 && ChainTypes<C>::row_stages == 1 &&
       vectors * (width * int(sizeof(Real)) / 4 +
-                 registers_ahead<X, Ahead::all, first_row_stage>(std::type_identity<C>{})) +
-              (lanes < threads ? 24 : 16) <=
+                 registers_ahead<X, Ahead::all, stages_before_reduction(std::type_identity<C>{})>(
+                     std::type_identity<C>{})) +
+              16 <=
           registers;
+  static constexpr bool draws_ahead = ChainTypes<C>::draws && threads <= 512;  // with more, registers are too few
+  static constexpr Ahead ahead = reads_all ? Ahead::all : draws_ahead ? Ahead::of_row : Ahead::none;
+  using Read = ReadAhead<X, ahead, C>;
+  // No row is so short that it ends before these: it would have a narrower layout.
+  static constexpr int full_vectors = packs_below<(ChainTypes<C>::row_stages > 1)>({lanes, vectors}) / lanes;
 
   template <class F>
   KOKKOS_FUNCTION void each(Place at, F const& visit) const {
+    if (rows_per_team > 1 && at.row >= rows) return;
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      if (at.column < columns && at.row < rows) visit(v, at);
+      if (v < full_vectors || at.column < columns) visit(v, at);
       at.column += lanes * width;
     }
   }
 
   template <int i, class L>
-  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, X* held, Later* later, Results<Real, C>& results,
+  KOKKOS_FUNCTION void run(L const& team_lanes, Place first, Read const* read, X* held, Results<Real, C>& results,
                            Scratch& scratch) const {
     if constexpr (i < C::size) {
       auto const& s = stage<i>(chain);
       using Given = std::remove_cvref_t<decltype(s)>;
       if constexpr (is_stage_kind<Given, RowStage>) {
-        if constexpr (i == first_row_stage && reads_later)
-          each(first, [&](int v, Place at) { read_ahead<i + 1>(chain, read_from<i + 1>(later[v]), at); });
         auto sum = s.template identity<Real>();
-        each(first, [&](int v, Place at) { s.accumulate(sum, held[v], at); });
-        result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
+        auto const known = prepare(s, first.row < rows ? first.row : 0);
+        each(first, [&](int v, Place at) { accumulate(s, sum, held[v], at, known); });
+        result<i>(results) = finish(s, reduce_row(team_lanes, lanes, sum, s, scratch), columns, first.row);
         if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
         each(first, [&](int v, Place at) { s.apply(held[v], at, result<i>(results)); });
       } else if constexpr (is_stage_kind<Given, PairStage>) {
@@ -98,12 +104,12 @@ struct HeldRowsKernel {
           evaluate<i, Stores::no>(chain, other, s.template partner<X::width>(at), results);
           s.apply(held[v], other, at);
         });
-      } else if constexpr (i > first_row_stage && reads_later && Fetches<Given, X>) {
-        each(first, [&](int v, Place at) { s.take(held[v], read_from<i>(later[v]).first, at); });
+      } else if constexpr (IsAhead<ahead, Given, X>) {
+        each(first, [&](int v, Place at) { s.take(held[v], read_from<i>(read[v]).first, at); });
       } else {
         each(first, [&](int v, Place at) { apply(s, held[v], at); });
       }
-      run<i + 1>(team_lanes, first, held, later, results, scratch);
+      run<i + 1>(team_lanes, first, read, held, results, scratch);
     }
   }
 };

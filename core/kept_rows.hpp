@@ -71,12 +71,13 @@ struct KeptRowsKernel {
       auto const& s = stage<i>(chain);
       if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, RowStage>) {
         auto sum = s.template identity<Real>();
+        auto const known = prepare(s, first.row);
         each(first, [&](Place at, int v) {
           X x;
           evaluate_read<i, Stores::no>(chain, kept[v], x, at, results);
-          s.accumulate(sum, x, at);
+          accumulate(s, sum, x, at, known);
         });
-        result<i>(results) = s.finish(reduce_row(team_lanes, lanes, sum, s, scratch), columns);
+        result<i>(results) = finish(s, reduce_row(team_lanes, lanes, sum, s, scratch), columns, first.row);
         if (first.column == 0) conclude(s, result<i>(results), first.row);
       }
       run<i + 1>(team_lanes, first, kept, results, scratch);

@@ -14,10 +14,13 @@
 
 namespace kfuse::impl {
 
-// Of which stages.
-enum class Ahead { none, row_inputs, all };
+// Of which stages: those whose input is the row's own, these and those that draw for it, or all that read.
+enum class Ahead { none, row_inputs, of_row, all };
+template <Ahead ahead, class S>
+constexpr bool is_ahead = ahead == Ahead::all || (ahead != Ahead::none && is_row_input<S>) ||
+                          (ahead == Ahead::of_row && is_drawn<S>);
 template <Ahead ahead, class S, class X>
-concept IsAhead = Fetches<S, X> &&(ahead == Ahead::all || (ahead == Ahead::row_inputs && is_row_input<S>));
+concept IsAhead = Fetches<S, X> && is_ahead<ahead, S>;
 
 template <class X, Ahead ahead, class C>
 struct ReadAhead {};
@@ -55,14 +58,24 @@ constexpr int registers_ahead(std::type_identity<Chain<S...>>) {
   return sum;
 }
 
-// Reads what stage `i` and those after it do.
-template <int i = 0, class C, class X, Ahead ahead, class Rest>
-KOKKOS_FUNCTION void read_ahead(C const& chain, ReadAhead<X, ahead, Rest>& read, Place at) {
+// Fetches what is drawn, or all else.
+template <bool drawn, int i = 0, class C, class X, Ahead ahead, class Rest>
+KOKKOS_FUNCTION void fetch_ahead(C const& chain, ReadAhead<X, ahead, Rest>& read, Place at) {
   if constexpr (i < C::size) {
     auto const& s = stage<i>(chain);
-    if constexpr (IsAhead<ahead, std::remove_cvref_t<decltype(s)>, X>) read.first = s.template fetch<X>(at);
-    read_ahead<i + 1>(chain, read.rest, at);
+    using Given = std::remove_cvref_t<decltype(s)>;
+    if constexpr (IsAhead<ahead, Given, X> && is_drawn<Given> == drawn) read.first = s.template fetch<X>(at);
+    fetch_ahead<drawn, i + 1>(chain, read.rest, at);
   }
+}
+// What comes from memory. Of several packs it is all on its way before anything is drawn, which takes as long.
+template <class C, class X, Ahead ahead>
+KOKKOS_FUNCTION void read_ahead(C const& chain, ReadAhead<X, ahead, C>& read, Place at) {
+  fetch_ahead<false>(chain, read, at);
+}
+template <class C, class X, Ahead ahead>
+KOKKOS_FUNCTION void draw_ahead(C const& chain, ReadAhead<X, ahead, C>& read, Place at) {
+  fetch_ahead<true>(chain, read, at);
 }
 
 // x = what the chain's first `end` stages make of what was read at `at`. Stages that did not read ahead do so now.

@@ -27,6 +27,14 @@ constexpr std::array narrow_layouts{RowLayout{8, 1},  RowLayout{8, 2},   RowLayo
 template <>
 inline constexpr std::array narrow_layouts<true>{RowLayout{8, 1},  RowLayout{8, 2},  RowLayout{16, 2}, RowLayout{32, 2},
                                                  RowLayout{32, 4}, RowLayout{64, 4}, RowLayout{128, 4}};
+// Rows in this layout have more packs than so many, which a narrower one would take.
+template <bool several_reductions>
+constexpr int packs_below(RowLayout const& layout) {
+  int packs = 0;
+  for (RowLayout const narrower : narrow_layouts<several_reductions>)
+    if (narrower.packs() < layout.packs()) packs = narrower.packs();
+  return packs;
+}
 // Wider rows, by ChainTypes::input_chunks: as many packs a lane as its registers can keep.
 template <bool several_reductions, int input_chunks>
 constexpr std::array wide_layouts{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{1024, 4}};
@@ -36,8 +44,9 @@ inline constexpr std::array wide_layouts<false, 1>{RowLayout{256, 4}, RowLayout{
 template <>
 inline constexpr std::array wide_layouts<true, 1>{RowLayout{256, 4}, RowLayout{256, 8}, RowLayout{512, 8},
                                                   RowLayout{1024, 8}};
-// Rows that are not held go by segments of this many packs.
-constexpr RowLayout segment_layout{512, 8};
+// Rows that are not held go by segments of this many packs. Merging the sums of a segment takes a lane about as long as
+// five packs of logits.
+constexpr RowLayout segment_layout{512, 16};
 // Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.
 constexpr RowLayout flat_layout{256, 2};
 

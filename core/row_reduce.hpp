@@ -11,11 +11,13 @@
 namespace kfuse::impl {
 
 // Team memory that reductions over rows wider than a lane group take turns in. Two turns are enough: whoever is about
-// to write a turn again has passed a barrier that all readers of it came to afterwards.
-template <std::size_t slot_bytes>
+// to write a turn again has passed a barrier that all readers of it came to afterwards. In a turn, as many reductions
+// as `at_once` may share a barrier.
+template <std::size_t slot_bytes, int at_once = 1>
 struct ReduceScratch {
+  static constexpr int reductions = at_once;
   KOKKOS_FUNCTION static constexpr std::size_t bytes(int threads, int lane_group) {
-    return 2 * slot_bytes * (threads / lane_group);
+    return 2 * slot_bytes * at_once * (threads / lane_group);
   }
 
   std::byte* memory;
@@ -24,17 +26,22 @@ struct ReduceScratch {
   template <class Sum>
   KOKKOS_FUNCTION Sum* next(int groups) {
     static_assert(sizeof(Sum) <= slot_bytes);
-    auto* slots = reinterpret_cast<Sum*>(memory + std::size_t(turn) * slot_bytes * groups);
+    auto* slots = reinterpret_cast<Sum*>(memory + std::size_t(turn) * slot_bytes * at_once * groups);
     turn ^= 1;
     return slots;
   }
 };
 
-// a = a and b merged, where `a` comes from the lane with the lower rank: both lanes get the same bits even if the
-// merge is not commutative. Plain numbers are merged by sum or maximum, which is.
+// Is a merge the same either way round? Plain numbers are merged by sum or maximum, which is.
+template <class Stage, class Sum>
+constexpr bool commutes = std::is_arithmetic_v<Sum> || requires {
+  requires Stage::commutes;
+};
+
+// own = own and other merged, that of the lane with the lower rank first: so both lanes get the same bits.
 template <class Stage, class Sum>
 KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other, bool own_is_second) {
-  if constexpr (std::is_arithmetic_v<Sum>) {
+  if constexpr (commutes<Stage, Sum>) {
     stage.merge(own, other);
   } else {
     Sum first = own, second = other;  // a choice between the two as wholes would be one of addresses
@@ -47,27 +54,78 @@ KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other,
   }
 }
 
+// Merges one sum per lane over the row's lanes within each lane group; every lane gets the result.
+template <class Lanes, class Sum, class Stage>
+KOKKOS_FUNCTION Sum reduce_group(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage) {
+  int const rank = lanes.rank();
+#pragma unroll
+  for (int step = Lanes::width / 2; step > 0; step /= 2)
+    if (step < row_lanes) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+  return sum;
+}
+// The same over the `groups` lane groups of each row, whose sums are in `slots`, one for each group of the team.
+template <class Lanes, class Sum, class Stage>
+KOKKOS_FUNCTION Sum reduce_slots(Lanes const& lanes, int groups, Sum const* slots, Stage const& stage) {
+  constexpr int group = Lanes::width;
+  int const rank = lanes.rank();
+  Sum sum = slots[rank / group / groups * groups + rank % group % groups];
+#pragma unroll
+  for (int step = group / 2; step > 0; step /= 2)
+    if (step < groups) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+  return sum;
+}
+
 // Merges one sum per lane over the `row_lanes` lanes (a power of two) of each row; every lane gets the result. Rows
 // wider than a lane group need one barrier, which all lanes of the team must come to.
 template <class Lanes, class Sum, class Stage, class Scratch>
 KOKKOS_FUNCTION Sum reduce_row(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage, Scratch& scratch) {
   constexpr int group = Lanes::width;
-  int const rank = lanes.rank();
-#pragma unroll
-  for (int step = group / 2; step > 0; step /= 2)
-    if (step < row_lanes) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+  sum = reduce_group(lanes, row_lanes, sum, stage);
   if (row_lanes > group) {
-    int const groups = row_lanes / group, own = rank / group;
+    int const rank = lanes.rank();
     Sum* slots = scratch.template next<Sum>(lanes.size() / group);
-    if (rank % group == 0) slots[own] = sum;
+    if (rank % group == 0) slots[rank / group] = sum;
     lanes.barrier();  // the sums of all lane groups are there
-    sum = slots[own / groups * groups + rank % groups];
-#pragma unroll
-    for (int step = group / 2; step > 0; step /= 2)
-      if (step < groups) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+    sum = reduce_slots(lanes, row_lanes / group, slots, stage);
   }
   return sum;
 }
+
+// The sums of a row's segments, merged over its lanes and then in order. Segments share barriers, so that the lanes of
+// a team seldom wait for each other.
+template <class Sum>
+struct SegmentTotal {
+  Sum total;
+  Sum* slots = nullptr;
+  int waiting = 0;  // segments whose sums are in the slots
+  bool empty = true;
+
+  // `last` is the same for all lanes, as is the number of segments.
+  template <class Lanes, class Stage, class Scratch>
+  KOKKOS_FUNCTION void add(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage, Scratch& scratch,
+                           bool last) {
+    constexpr int group = Lanes::width;
+    sum = reduce_group(lanes, row_lanes, sum, stage);
+    if (row_lanes <= group) return add(sum, stage);
+    int const groups = lanes.size() / group, rank = lanes.rank();
+    if (waiting == 0) slots = scratch.template next<Sum>(groups);
+    if (rank % group == 0) slots[waiting * groups + rank / group] = sum;
+    if (++waiting < Scratch::reductions && !last) return;
+    lanes.barrier();  // the sums of all lane groups are there
+    for (int i = 0; i < waiting; ++i) add(reduce_slots(lanes, row_lanes / group, slots + i * groups, stage), stage);
+    waiting = 0;
+  }
+
+ private:
+  template <class Stage>
+  KOKKOS_FUNCTION void add(Sum const& sum, Stage const& stage) {
+    if (empty)
+      total = sum;
+    else
+      stage.merge(total, sum);
+    empty = false;
+  }
+};
 
 }  // namespace kfuse::impl
 

@@ -20,14 +20,16 @@ struct BiasActivationDropoutResidualOptions {
 
 namespace impl {
 
-template <class Space, TensorLike X, TensorLike B, TensorLike R, TensorLike Y>
-auto bias_activation_dropout_residual_chain(X const& x, B const& bias, R const& residual, Y const& y,
-                                            BiasActivationDropoutResidualOptions const& options) {
+// Calls run(chain), of which dropout is a part if there is any.
+template <class Space, class F, TensorLike X, TensorLike B, TensorLike R, TensorLike Y>
+auto with_bias_activation_dropout_residual(F const& run, X const& x, B const& bias, R const& residual, Y const& y,
+                                           BiasActivationDropoutResidualOptions const& options) {
   auto const added =
       tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::bias_activation_dropout_residual: residual");
   auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation_dropout_residual: y");
-  return activated<Space>("kfuse::bias_activation_dropout_residual", x, bias, options.activation) |
-         Dropout<>{options.dropout, options.random} | add(added) | store(out);
+  auto const activation = activated<Space>("kfuse::bias_activation_dropout_residual", x, bias, options.activation);
+  if (options.dropout == 0) return run(activation | add(added) | store(out));
+  return run(activation | Dropout<>{options.dropout, options.random} | add(added) | store(out));
 }
 
 }  // namespace impl
@@ -36,14 +38,15 @@ auto bias_activation_dropout_residual_chain(X const& x, B const& bias, R const& 
 template <class Space, TensorLike X, TensorLike B, TensorLike R, TensorLike Y>
 void bias_activation_dropout_residual(Space const& space, X const& x, B const& bias, R const& residual, Y const& y,
                                       BiasActivationDropoutResidualOptions const& options = {}) {
-  fuse(space, "kfuse::bias_activation_dropout_residual",
-       impl::bias_activation_dropout_residual_chain<Space>(x, bias, residual, y, options));
+  auto const run = [&](auto const& chain) { fuse(space, "kfuse::bias_activation_dropout_residual", chain); };
+  impl::with_bias_activation_dropout_residual<Space>(run, x, bias, residual, y, options);
 }
 
 template <class Space, TensorLike X, TensorLike B, TensorLike R, TensorLike Y>
 Traffic bias_activation_dropout_residual_traffic(Space const&, X const& x, B const& bias, R const& residual, Y const& y,
                                                  BiasActivationDropoutResidualOptions const& options = {}) {
-  return traffic(impl::bias_activation_dropout_residual_chain<Space>(x, bias, residual, y, options));
+  auto const run = [](auto const& chain) { return traffic(chain); };
+  return impl::with_bias_activation_dropout_residual<Space>(run, x, bias, residual, y, options);
 }
 
 }  // namespace kfuse

@@ -152,13 +152,63 @@ TEST_CASE_TEMPLATE("a chain that reduces nothing reaches every value once, whate
 }
 
 TEST_CASE_TEMPLATE("segments of a long row with a team each give the bits of one team", Space, Lanes32, Lanes64) {
-  for (int const columns : {32772, 60001}) {
+  for (int const columns : {32772, 60001, 65540}) {
     CAPTURE(columns);
     auto const x = random_values<float>(2 * columns, 1);
     auto const whole = run<Space, float>(x, columns, Standardize());
     CHECK(deviation(whole, standardized(x, columns), 1) <= 1e-5);
     CHECK(run<Space, float>(x, columns, Standardize(), {.split = true}) == whole);
     CHECK(run<Space, float>(x, columns, Standardize(), {.shift = 1, .split = true}) == whole);
+  }
+}
+
+TEST_CASE_TEMPLATE("a row in passes is right whatever is left of it for a lane at its end", Space, Lanes32, Lanes64) {
+  // A segment of 16 packs for each of 512 lanes, and so many more for all of them, and one for the first.
+  for (int const more : {0, 1, 2, 3, 4, 7}) {
+    int const columns = 32768 + more * 2048 + 4;
+    CAPTURE(columns);
+    auto const x = random_values<float>(columns, more);
+    auto const y = run<Space, float>(x, columns, Standardize());
+    CHECK(deviation(y, standardized(x, columns), 1) <= 1e-5);
+    CHECK(run<Space, float>(x, columns, Standardize(), {.shift = 1}) == y);
+  }
+}
+
+// Adds the row's number, if that has been known all along.
+struct AddRowNumber {
+  using stage = kfuse::RowStage;
+  static constexpr bool commutes = true;
+  struct Wrong {
+    int times;
+  };
+  template <class Real>
+  KOKKOS_FUNCTION Wrong identity() const {
+    return {0};
+  }
+  KOKKOS_FUNCTION std::ptrdiff_t prepare(std::ptrdiff_t row) const { return 3 * row + 1; }
+  template <class X>
+  KOKKOS_FUNCTION void accumulate(Wrong& wrong, X const&, kfuse::Place at, std::ptrdiff_t known) const {
+    wrong.times += known != 3 * at.row + 1;
+  }
+  KOKKOS_FUNCTION void merge(Wrong& a, Wrong const& b) const { a.times += b.times; }
+  KOKKOS_FUNCTION std::ptrdiff_t finish(Wrong const& wrong, int, std::ptrdiff_t row) const {
+    return row + 1000000 * wrong.times;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, kfuse::Place, std::ptrdiff_t number) const {
+    for (auto& v : x) v += typename X::Real(number);
+  }
+};
+TEST_CASE_TEMPLATE("a row stage may know which row it is for, before and after", Space, Lanes32, Lanes64) {
+  for (int const columns : {1, 20, 128, 500, 4096, 20000, 33000}) {
+    CAPTURE(columns);
+    int const rows = columns < 1000 ? 37 : 3;
+    auto const x = random_values<float>(std::size_t(rows) * columns, columns, 0, 1);
+    std::vector<double> expected(x);
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i] = float(x[i] + double(i / columns));
+    CHECK(run<Space, float>(x, columns, AddRowNumber()) == expected);
+    CHECK(run<Space, float>(x, columns, AddRowNumber(), {.shift = 1}) == expected);
+    if (columns > 32768) CHECK(run<Space, float>(x, columns, AddRowNumber(), {.split = true}) == expected);
   }
 }
 

@@ -45,6 +45,7 @@ struct Argmax {
   using stage = RowStage;
   using memory_space = Memory;
   static constexpr int flops = 1;
+  static constexpr bool commutes = true;
 
   Tensor<Element, 1> values;  // [rows]; without data, nobody asks for them
   Tensor<int, 1> indices;     // [rows]
@@ -72,11 +73,20 @@ struct Argmax {
   KOKKOS_FUNCTION impl::Ranked<Real> identity() const {
     return {};
   }
-  // A lane comes to its columns in order, so a value must be larger than those before it; -infinity never is.
+  // A lane comes to its columns in order, so a value must be larger than those before it; -infinity never is. Without
+  // NaNs, which make the sum one, the largest of a pack is found by pairs: that takes half the steps, and few of them
+  // wait for each other.
   template <class Real, class X>
   KOKKOS_FUNCTION void accumulate(impl::Ranked<Real>& best, X const& x, Place at) const {
-    for (int i = 0; i < X::width; ++i)
-      if (!(x[i] <= best.value) && best.value == best.value) best = {x[i], at.column + i};
+    Real sum = best.value;
+    for (Real v : x) sum += v;
+    if (sum == sum) {
+      impl::Ranked<Real> const largest = largest_of<0, X::width>(x);
+      if (largest.value > best.value) best = {largest.value, at.column + largest.index};
+    } else {
+      for (int i = 0; i < X::width; ++i)
+        if (!(x[i] <= best.value) && best.value == best.value) best = {x[i], at.column + i};
+    }
   }
   template <class Real>
   KOKKOS_FUNCTION void merge(impl::Ranked<Real>& best, impl::Ranked<Real> const& other) const {
@@ -93,6 +103,18 @@ struct Argmax {
   }
   template <class X, class Real>
   KOKKOS_FUNCTION void apply(X&, Place, impl::Ranked<Real> const&) const {}
+
+ private:
+  // Of x[first] to x[first + count - 1], none of which is a NaN; of equals the first.
+  template <int first, int count, class X>
+  KOKKOS_FUNCTION static impl::Ranked<typename X::Real> largest_of(X const& x) {
+    if constexpr (count == 1) {
+      return {x[first], first};
+    } else {
+      auto const left = largest_of<first, count / 2>(x), right = largest_of<first + count / 2, count - count / 2>(x);
+      return right.value > left.value ? right : left;
+    }
+  }
 };
 
 // indices: int, [rows].

@@ -71,7 +71,7 @@ struct BatchNormColumns {
   using stage = ElementStage;
   using element = Element;
   static constexpr int flops = 5;
-  static constexpr int extra_registers = 16;
+  static constexpr int extra_registers = 28;
 
   impl::BatchNormChannels<Element> channels;
   float low;
@@ -112,7 +112,6 @@ struct BatchNormRows {
   using stage = ElementStage;
   using element = Element;
   static constexpr int flops = 3;
-  static constexpr int extra_registers = 8;
 
   impl::BatchNormChannels<Element> channels;
   float low;

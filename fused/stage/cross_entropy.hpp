@@ -36,20 +36,19 @@ enum class Smoothing { no, yes };
 
 template <class Real, Smoothing smoothing>
 struct CrossEntropySum : ExponentialSum<Real> {
-  Real logit = 0, weight = 0;  // of the label
-  int label = Labels::ignored;
+  Real logit = 0;                       // of the label
   Real half_distance = 0, weights = 0;  // sums over c of e / V w(c) (high - x(c)) / 2, and of w(c)
 };
 template <class Real>
 struct CrossEntropySum<Real, Smoothing::no> : ExponentialSum<Real> {
-  Real logit = 0, weight = 0;
-  int label = Labels::ignored;
+  Real logit = 0;
 };
 
 template <class Real_, Smoothing smoothing>
 struct CrossEntropy {
   using stage = RowStage;
   static constexpr int flops = smoothing == Smoothing::yes ? 12 : 6;
+  static constexpr bool commutes = smoothing == Smoothing::no;
   static constexpr int extra_registers = smoothing == Smoothing::yes ? 24 : 8;
 
   Labels labels;
@@ -106,15 +105,12 @@ struct CrossEntropy {
   KOKKOS_FUNCTION Sum<Real> identity() const {
     return {};
   }
+  KOKKOS_FUNCTION int prepare(std::ptrdiff_t row) const { return labels(row); }
   template <class Real, class X>
-  KOKKOS_FUNCTION void accumulate(Sum<Real>& sum, X const& x, Place at) const {
-    int const label = labels(at.row);
-    if (holds<X::width>(at, label)) {
+  KOKKOS_FUNCTION void accumulate(Sum<Real>& sum, X const& x, Place at, int label) const {
+    if (holds<X::width>(at, label))
       for (int i = 0; i < X::width; ++i)
         if (at.column + i == label) sum.logit = x[i];
-      sum.label = label;
-      sum.weight = weight.data ? Real(weight(label)) : Real(1);
-    }
     Real const before = sum.high;
     add_exponentials(sum, x);
     if constexpr (smoothing == Smoothing::yes) {
@@ -133,21 +129,21 @@ struct CrossEntropy {
     Real const before = a.high;
     merge_exponentials(a, b);
     a.logit += b.logit;  // one of them is 0
-    a.weight += b.weight;
-    a.label = a.label > b.label ? a.label : b.label;
     if constexpr (smoothing == Smoothing::yes) {
       a.half_distance = moved(a, before, a.high) + moved(b, b.high, a.high);
       a.weights += b.weights;
     }
   }
   template <class Real>
-  KOKKOS_FUNCTION Result<Real> finish(Sum<Real> const& s, int) const {
-    if (s.label < 0) return {s.label, 0, 0, 0, 0, 0};
+  KOKKOS_FUNCTION Result<Real> finish(Sum<Real> const& s, int, std::ptrdiff_t row) const {
+    int const label = row < labels.rows ? labels(row) : Labels::ignored;  // lanes of rows that are not there, too
+    if (label < 0) return {label, 0, 0, 0, 0, 0};
+    Real const own = weight.data ? Real(weight(label)) : Real(1);
     Real const log_sum = Kokkos::log(s.sum), lse = s.high + log_sum;
     Real const certain = Real(1 - label_smoothing), z = Real(z_loss) * lse;
     Real const half_of_own = half_of_difference(s.high, s.logit) + Real(0.5) * log_sum;
-    Real half = weighted(s.weight, weighted(certain, half_of_own) + Real(0.5) * z * lse);  // of the loss
-    Real probability = s.weight * (certain + 2 * z);
+    Real half = weighted(own, weighted(certain, half_of_own) + Real(0.5) * z * lse);  // of the loss
+    Real probability = own * (certain + 2 * z);
     if constexpr (smoothing == Smoothing::yes) {
       Real const share = Real(per_class) * s.weights;
       half += s.half_distance + Real(0.5) * weighted(share, log_sum);
@@ -155,11 +151,11 @@ struct CrossEntropy {
     }
     Real const factor = total_weight == nullptr ? Real(1) : *total_weight == 0 ? Real(0) : 1 / Real(*total_weight);
     probability *= factor * backend::divide(Real(1), s.sum);
-    return {s.label, 2 * half, s.high, probability, s.weight * certain * factor, Real(per_class) * factor};
+    return {label, 2 * half, s.high, probability, own * certain * factor, Real(per_class) * factor};
   }
   template <class Real>
   KOKKOS_FUNCTION void conclude(Result<Real> const& r, std::ptrdiff_t row) const {
-    bool const outside = labels(row) == Labels::outside;
+    bool const outside = r.label == Labels::outside;
     if (outside) status.raise(DataFault::label);
     losses(row) = outside ? Kokkos::Experimental::quiet_NaN_v<Real_> : Real_(r.loss);
   }

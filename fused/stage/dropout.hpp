@@ -26,6 +26,7 @@ struct Dropout {
   using stage = ElementStage;
   using memory_space = Memory;
   static constexpr int flops = 1;
+  static constexpr bool drawn = true;
   static constexpr int extra_registers = 24;  // with fewer, a load and a store beside it spill (sm_90)
 
   double p;
@@ -52,23 +53,31 @@ struct Dropout {
                  lower = random_block<7>(state, row, block_of(column) | lower_halves);
     return p > 0 && (half_of(upper, column % 8) << 16 | half_of(lower, column % 8)) <= highest_dropped;
   }
+  // Which values of a pack are dropped: a bit for each.
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    using Real = typename X::Real;
-    constexpr int width = X::width;
-    static_assert(8 % width == 0, "kfuse: eight values share a block of random words, and no pack has more");
-    if (p == 0) return;
+  KOKKOS_FUNCTION std::uint32_t fetch(Place at) const {
+    static_assert(8 % X::width == 0, "kfuse: eight values share a block of random words, and no pack has more");
+    if (p == 0) return 0;
     RandomState const state = random();
     Philox upper = random_block<7>(state, at.row, block_of(at.column));
     if (has_half(upper, limit())) decide(upper, state, at);
     // Below it a value is dropped, now that none is at the limit. Shifted, upper halves are compared where they are.
     std::uint32_t const bound = std::uint32_t(limit() + (limit() < 0xffffu)) << 16;
-    int const first = width == 8 ? 0 : at.column % 8;
+    int const first = X::width == 8 ? 0 : at.column % 8;
+    std::uint32_t dropped = 0;
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
+    for (int i = 0; i < X::width; ++i) {
       std::uint32_t const word = upper.at((first + i) / 2);
-      x[i] = ((first + i) % 2 == 0 ? word << 16 : word) < bound ? Real(0) : x[i] * Real(factor);
+      if (((first + i) % 2 == 0 ? word << 16 : word) < bound) dropped |= 1u << i;
     }
+    return dropped;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, std::uint32_t dropped, Place) const {
+    using Real = typename X::Real;
+    Real const scale = Real(factor);
+#pragma unroll
+    for (int i = 0; i < X::width; ++i) x[i] = (dropped & 1u << i) != 0 ? Real(0) : x[i] * scale;
   }
 
  private:

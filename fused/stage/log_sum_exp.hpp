@@ -40,8 +40,11 @@ KOKKOS_FUNCTION void add_exponentials(ExponentialSum<Real>& s, X const& x) {
 
 template <class Real>
 KOKKOS_FUNCTION void merge_exponentials(ExponentialSum<Real>& a, ExponentialSum<Real> const& b) {
-  Real const high = Kokkos::fmax(a.high, b.high);
-  a.sum = backend::add(a.sum * exponential(a.high, high), b.sum * exponential(b.high, high));
+  // That of the higher maximum is taken as it is: one exponential, and the same bits as with two.
+  bool const a_is_higher = a.high >= b.high;
+  Real const high = a_is_higher ? a.high : b.high, low = a_is_higher ? b.high : a.high;
+  Real const sum = a_is_higher ? a.sum : b.sum, other = a_is_higher ? b.sum : a.sum;
+  a.sum = backend::add(sum, other * exponential(low, high));
   a.high = high;
 }
 
@@ -51,6 +54,7 @@ KOKKOS_FUNCTION void merge_exponentials(ExponentialSum<Real>& a, ExponentialSum<
 struct LogSoftmax {
   using stage = RowStage;
   static constexpr int flops = 6;
+  static constexpr bool commutes = true;
 
   template <class Real>
   struct Result {

@@ -26,23 +26,27 @@ struct Mask {
 
   auto reads() const { return std::array{span_of(visible)}; }
   void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
-  // The bytes of a pack, as few as two of them (of doubles).
+  // The bytes of a pack, as few as two of them (of doubles), in words: of bytes, a compiler makes registers.
   template <class X>
-  struct alignas(X::access == Access::wide ? X::width : 1) Fetched {
-    std::uint8_t seen[X::width];
+  struct Fetched {
+    static constexpr int size = X::access == Access::single ? 1 : X::width < 4 ? X::width : 4;
+    using Word =
+        std::conditional_t<size == 1, std::uint8_t, std::conditional_t<size == 2, std::uint16_t, std::uint32_t>>;
+    struct [[gnu::may_alias]] alignas(X::access == Access::wide ? X::width : 1) Words {
+      Word word[X::width / size];
+    };
+    Words words;
+    KOKKOS_FUNCTION bool hides(int i) const { return (words.word[i / size] & Word(0xff) << 8 * (i % size)) == 0; }
   };
   template <class X>
   KOKKOS_FUNCTION Fetched<X> fetch(Place at) const {
-    auto const* const row = visible.at(at.row, at.column);
-    if constexpr (X::access == Access::wide) return *reinterpret_cast<Fetched<X> const*>(row);
-    Fetched<X> fetched;
-    for (int i = 0; i < X::width; ++i) fetched.seen[i] = row[i];
-    return fetched;
+    return {*reinterpret_cast<typename Fetched<X>::Words const*>(visible.at(at.row, at.column))};
   }
   template <class X>
   KOKKOS_FUNCTION void take(X& x, Fetched<X> const& fetched, Place) const {
+#pragma unroll
     for (int i = 0; i < X::width; ++i)
-      if (fetched.seen[i] == 0) x[i] = typename X::Real(value);
+      if (fetched.hides(i)) x[i] = typename X::Real(value);
   }
 };
 

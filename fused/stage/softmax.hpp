@@ -77,6 +77,7 @@ struct SoftmaxWithSinks {
   using memory_space = Memory;
   static constexpr int flops = 8;
   static constexpr int extra_registers = 16;
+  static constexpr bool commutes = true;
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;
