@@ -73,14 +73,15 @@ struct HeldRowsKernel {
   static constexpr Ahead ahead = reads_all ? Ahead::all : draws_ahead ? Ahead::of_row : Ahead::none;
   using Read = ReadAhead<X, ahead, C>;
   // No row is so short that it ends before these: it would have a narrower layout.
-  static constexpr int full_vectors = packs_below<(ChainTypes<C>::row_stages > 1)>({lanes, vectors}) / lanes;
+  static constexpr int full_vectors = rows_per_team > 1
+                                          ? 0
+                                          : packs_below<(ChainTypes<C>::row_stages > 1)>({lanes, vectors}) / lanes;
 
   template <class F>
   KOKKOS_FUNCTION void each(Place at, F const& visit) const {
-    if (rows_per_team > 1 && at.row >= rows) return;
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      if (v < full_vectors || at.column < columns) visit(v, at);
+      if (v < full_vectors || (at.column < columns && (rows_per_team == 1 || at.row < rows))) visit(v, at);
       at.column += lanes * width;
     }
   }
