@@ -57,7 +57,7 @@ def ran_on_host(build):
 
 
 def record(log, space, device, date, commit):
-    """The same of a run elsewhere. A test that failed takes its element type away."""
+    """The same of a run elsewhere, for the operators it tested. A test that failed takes its element type away."""
     text = pathlib.Path(log).read_text(errors="replace")
     summary = re.search(r"test cases: +(\d+) \| +(\d+) passed \| +(\d+) failed", text)
     passed, failed = {}, {}
@@ -65,7 +65,8 @@ def record(log, space, device, date, commit):
         for file, test in re.findall(r"tests/(\w+)\.cpp:\d+:\n(?:TEST SUITE: .*\n)?TEST CASE:  (.*)", block):
             group = failed if "ERROR:" in block else passed
             group.setdefault(file, set()).update(elements_of(test))
-    elements = {name: sorted(passed.get(name, set()) - failed.get(name, set())) for name in operators()}
+    tested = set(passed) | set(failed)
+    elements = {name: sorted(passed.get(name, set()) - failed.get(name, set())) for name in operators() if name in tested}
     return {"space": space, "device": device, "date": date, "commit": commit, "passed": int(summary[2]),
             "failed": int(summary[3]), "elements": elements}
 
@@ -83,12 +84,19 @@ def compiled(pattern):
     return result
 
 
+def runs_elsewhere(records):
+    """A column for each device: of each operator its latest run there."""
+    devices = {}
+    for run in sorted(records, key=lambda run: run["date"]):
+        when, elements = devices.setdefault((run["space"].upper(), run["device"]), ([], {}))
+        when.insert(0, f"{run['date']}, {run['commit']}")
+        elements.update(run["elements"])
+    return {f"{space}, run ({device}, {'; '.join(when)})": elements for (space, device), (when, elements) in devices.items()}
+
+
 def table(build):
     columns = {"host, run": ran_on_host(build)}
-    for path in sorted((ROOT / "tests/data/runs").glob("*.json")):
-        run = json.loads(path.read_text())
-        where = f"{run['device']}, {run['date']}, {run['commit']}"
-        columns[f"{run['space'].upper()}, run ({where})"] = run["elements"]
+    columns |= runs_elsewhere(json.loads(path.read_text()) for path in (ROOT / "tests/data/runs").glob("*.json"))
     for vendor, pattern in VENDORS.items():
         columns[f"{vendor}, compiled"] = compiled(pattern)
     lines = ["| operator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

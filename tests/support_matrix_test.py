@@ -61,7 +61,15 @@ class SupportMatrix(unittest.TestCase):
             run = support_matrix.record(log, "cuda", "a card", "2026-01-01", "abc")
         self.assertEqual((run["passed"], run["failed"]), (2, 1))
         self.assertEqual((run["elements"]["softmax"], run["elements"]["rmsnorm"]), (["fp32"], ["fp16"]))
-        self.assertEqual(run["elements"]["swiglu"], [])
+        self.assertNotIn("swiglu", run["elements"])
+
+    def test_the_latest_run_of_an_operator_counts(self):
+        def run(date, elements):
+            return {"space": "cuda", "device": "a card", "date": date, "commit": "of " + date, "elements": elements}
+        found = support_matrix.runs_elsewhere([run("2026-01-02", {"softmax": ["fp32"], "swiglu": []}),
+                                               run("2026-01-01", {"softmax": ["fp64"], "swiglu": ["fp16"], "rope": ["bf16"]})])
+        self.assertEqual(found, {"CUDA, run (a card, 2026-01-02, of 2026-01-02; 2026-01-01, of 2026-01-01)": {
+            "softmax": ["fp32"], "swiglu": [], "rope": ["bf16"]}})
 
     def test_compiled_is_what_all_chips_of_a_vendor_have(self):
         for pattern in support_matrix.VENDORS.values():
