@@ -22,7 +22,8 @@
 //                 accumulate(sum, x, place)    takes x in; or accumulate(sum, x, place, P), with what prepare(row) -> P
 //                                              knows of the row beforehand
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
-//                 finish(sum, columns) -> R    once a row; or finish(sum, columns, row)
+//                 finish(sum, columns) -> R    once a row; or finish(sum, columns, row), where lanes of a team may also
+//                                              come with rows beyond the last, whose result nobody uses
 //                 apply(x, place, r)           maps x, knowing the row's result
 //                 conclude(r, row)             if there is one: called once a row, may write memory that is the row's
 // PairStage     maps x knowing the values of another place of the same row:
@@ -36,13 +37,13 @@
 //   void check(std::string_view where, Shape) const       throws kfuse::Error
 //   DataStatus status; RandomSource random      members: what it reports, and the numbers it draws
 //   static constexpr int flops = n  operations for each value
-//   static constexpr bool commutes = true   merging gives the same bits either way round
+//   static constexpr bool commutes = true   merging gives the same either way round (but for the sign of a zero)
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
 //   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
 //   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of a matrix, from its own row
 //                                   and columns, and of nothing else: so wide rows can be kept
-//   static constexpr bool drawn = true    what it fetches is made and not read: so it is made while memory is waited
+//   static constexpr bool drawn = true    what it fetches is made and not read: so that may be while memory is waited
 //   for
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 #ifndef KFUSE_CORE_CHAIN_HPP

@@ -47,7 +47,8 @@ inline constexpr std::array wide_layouts<true, 1>{RowLayout{256, 4}, RowLayout{2
 // Rows that are not held go by segments of this many packs. Merging the sums of a segment takes a lane about as long as
 // five packs of logits.
 constexpr RowLayout segment_layout{512, 16};
-// Without a reduction a team takes so many packs, wherever they lie; on the host, a row goes by segments of as many.
+// Without a reduction a team has so many lanes, with two packs or more each (FlatKernel), wherever they lie; on the
+// host, a row goes by segments of so many packs.
 constexpr RowLayout flat_layout{256, 2};
 
 enum class RowPath { flat, held, wide, passes };

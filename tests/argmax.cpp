@@ -110,6 +110,21 @@ TEST_CASE_TEMPLATE("argmax takes the first of equals, a NaN before any number, a
   }
 }
 
+// In a pack without a NaN the largest is found by pairs, in others one after the other; infinities may look like
+// either.
+TEST_CASE("argmax of packs of awkward values is the first of the largest") {
+  double const kinds[] = {-infinity, -1, -0.0, 0, 1, infinity, nan_value, 3e38};
+  for (int const columns : {8, 24}) {
+    int const rows = 4096;
+    std::vector<double> x;
+    for (double const u : random_values<double>(std::size_t(rows) * columns, columns, 0, 1))
+      x.push_back(kinds[std::min(7, int(u * (x.size() / columns % 2 == 0 ? 8 : 6)))]);
+    auto const indices = view_of<int>(std::vector<double>(rows, -1), rows);
+    argmax(Space(), view_of<float>(x, rows, columns), indices);
+    CHECK(elements(indices) == columns_of_largest(x, columns));
+  }
+}
+
 // Parts of a lane group, whole teams, and segments to a row; whole packs, and values one by one.
 TEST_CASE("argmax on lanes is what it is by definition, whichever lane goes first") {
   for (int const columns : {1, 7, 64, 500, 5000, 40000})

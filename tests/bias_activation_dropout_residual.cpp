@@ -143,6 +143,12 @@ TEST_CASE("bias_activation_dropout_residual refuses what does not fit, and write
   CHECK(contains(error(b, turned, {}), "kfuse::bias_activation_dropout_residual: add: shape [4, 3] does not match"));
   CHECK(contains(error(b, x, {.dropout = 1.5}), "dropout: the probability to drop a value must lie in [0, 1]"));
   CHECK(contains(error(b, x, {.dropout = NAN}), "dropout: the probability to drop a value must lie in [0, 1]"));
+  // What dropout would refuse is refused without it, too: it would fail on the day it is switched on.
+  Kokkos::View<RandomState, Space, Kokkos::MemoryUnmanaged> const in_y(reinterpret_cast<RandomState*>(y.data()));
+  for (double const p : {0.0, 0.5}) {
+    CAPTURE(p);
+    CHECK(contains(error(b, x, {.dropout = p, .random = in_y}), "kfuse::bias_activation_dropout_residual: "));
+  }
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

@@ -40,12 +40,17 @@ TEST_CASE_TEMPLATE("norms with shapes and options of their own are right on lane
     add_rmsnorm(a.space, a.in('x'), a.in('r'), a.weight('w'), a.out('s'), a.out('y'), {.weight = NormWeight::one_plus},
                 a.workspace);
   });
-  // Without dropout, which drops by row: a row alone would be the first.
+  // What is dropped depends on the row's number, and a row alone is the first.
   int const long_row = 66000 / int(sizeof(typename On::Element)) + 1000;
-  check<On>("residual_layernorm_dropout", {1, 33, 56, 512, 1000, 4096, long_row}, [](auto& a) {
-    residual_layernorm_dropout(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('y'),
-                               {.x_bias = a.weight('c'), .sum = a.out('s')}, a.workspace);
-  });
+  for (double const p : {0.0, 0.3})
+    check<On>(
+        "residual_layernorm_dropout", {1, 33, 56, 512, 1000, 4096, long_row},
+        [=](auto& a) {
+          residual_layernorm_dropout(a.space, a.in('x'), a.in('r'), a.weight('w'), a.weight('b'), a.out('y'),
+                                     {.x_bias = a.weight('c'), .sum = a.out('s'), .dropout = p, .random = {5, 1}},
+                                     a.workspace);
+        },
+        p == 0 ? KnowsRow::no : KnowsRow::yes);
 }
 
 // CASES P01. Parts of a lane group to a row, teams, and passes; layouts in which lanes have unequal numbers of packs.

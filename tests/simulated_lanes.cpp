@@ -212,6 +212,37 @@ TEST_CASE_TEMPLATE("a row stage may know which row it is for, before and after",
   }
 }
 
+// Segments share barriers by eights, in two turns.
+TEST_CASE_TEMPLATE("rows of many segments are right, whole and split", Space, Lanes32, Lanes64) {
+  for (int const columns : {8 * 32768, 9 * 32768 + 5, 20 * 32768 + 4}) {
+    CAPTURE(columns);
+    auto const x = random_values<float>(columns, columns, -1, 3);
+    auto const whole = run<Space, float>(x, columns, Standardize());
+    CHECK(deviation(whole, standardized(x, columns), 1) <= 1e-5);
+    CHECK(run<Space, float>(x, columns, Standardize(), {.split = true}) == whole);
+  }
+}
+
+TEST_CASE_TEMPLATE("rows may lie in place, in registers, in passes and without a reduction", Space, Lanes32, Lanes64) {
+  for (int const columns : {20, 128, 2048, 4096, 20000, 33000, 70004})
+    for (int const shift : {0, 1}) {
+      CAPTURE(columns);
+      CAPTURE(shift);
+      int const rows = columns < 1000 ? 37 : 2;
+      auto const x = random_values<float>(std::size_t(rows) * columns, columns, -1, 3);
+      auto const in_place = [&](auto const& stages) {
+        return in_both_orders<Space>([&](Space const& space) {
+          Rows<float> const both(rows, columns, x, shift);
+          kfuse::fuse(space, "test", load(both.tensor) | stages | store(both.tensor));
+          return both.values();
+        });
+      };
+      CHECK(in_place(Standardize()) == run<Space, float>(x, columns, Standardize(), {.shift = shift}));
+      CHECK(in_place(kfuse::softmax()) == run<Space, float>(x, columns, kfuse::softmax(), {.shift = shift}));
+      CHECK(in_place(kfuse::scale(2)) == run<Space, float>(x, columns, kfuse::scale(2), {.shift = shift}));
+    }
+}
+
 TEST_CASE_TEMPLATE("two reductions of one row, in registers, in passes and split", Space, Lanes32, Lanes64) {
   for (int const columns : {40, 96, 1000, 5000, 33000}) {
     CAPTURE(columns);

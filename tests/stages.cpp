@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stages that no other test covers: arithmetic, storage types, masks, heads, random values.
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/argmax.hpp>
 #include <kfuse/fused/stage/arithmetic.hpp>
 #include <kfuse/fused/stage/batch.hpp>
+#include <kfuse/fused/stage/cross_entropy.hpp>
 #include <kfuse/fused/stage/heads.hpp>
+#include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/mask.hpp>
+#include <kfuse/fused/stage/softmax.hpp>
 #include <kfuse/fused/stage/uniform.hpp>
 
 #include <doctest/doctest.h>
@@ -12,6 +16,7 @@
 #include <cmath>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -196,6 +201,53 @@ TEST_CASE("uniform values fill their interval evenly and follow from seed, row a
   float const high = std::nextafter(1.0f, 2.0f);  // between 1 and this there is nothing to round to
   fuse(Space(), "test", kfuse::uniform(rows, columns, 1, high, {.seed = 9}) | store(y));
   CHECK(download(y) == std::vector<double>(values.size(), 1));
+}
+
+// A lane that comes second need not exchange two sums whose merge is the same either way round.
+template <class Real, class Stage>
+void check_commutes(Stage const& stage) {
+  static_assert(Stage::commutes);
+  CAPTURE(typeid(Stage).name());
+  using Pair = kfuse::Values<Real, 2, kfuse::Access::single>;
+  Real const kinds[] = {-Real(infinity),
+                        -3,
+                        -0.0f,
+                        0,
+                        Real(0.1),
+                        80,
+                        Real(1e30),
+                        Real(infinity),
+                        Kokkos::Experimental::quiet_NaN_v<Real>};
+  auto sum_of = [&](Real u, Real v, int column) {
+    auto sum = stage.template identity<Real>();
+    kfuse::impl::accumulate(stage, sum, Pair{{u, v}}, {0, column}, kfuse::impl::prepare(stage, 0));
+    return sum;
+  };
+  auto const same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  for (Real const u : kinds)
+    for (Real const v : kinds)
+      for (Real const w : kinds)
+        for (Real const z : kinds) {
+          auto const a = sum_of(u, v, 0), b = sum_of(w, z, 2);
+          auto first = a, second = b;
+          stage.merge(first, b);
+          stage.merge(second, a);
+          if constexpr (requires { first.index; })
+            REQUIRE((first.index == second.index && same(first.value, second.value)));
+          else
+            REQUIRE((first.high == second.high && same(first.sum, second.sum)));
+          if constexpr (requires { first.logit; }) REQUIRE(same(first.logit, second.logit));
+        }
+}
+TEST_CASE_TEMPLATE("sums that are said to merge the same either way round do so", Real, float, double) {
+  int const label = 3;
+  Real loss = 0;
+  check_commutes<Real>(kfuse::LogSoftmax());
+  check_commutes<Real>(kfuse::Argmax<float>());
+  check_commutes<Real>(kfuse::SoftmaxWithSinks<float>{{}, 1});
+  auto const labels = kfuse::impl::make_labels(kfuse::make_tensor(&label, 1), 4, -100);
+  check_commutes<Real>(kfuse::impl::CrossEntropy<Real, kfuse::impl::Smoothing::no>{
+      labels, {}, nullptr, kfuse::make_tensor(&loss, 1), {}, 0, 0, 0, 0});
 }
 
 }  // namespace

@@ -74,8 +74,7 @@ struct Argmax {
     return {};
   }
   // A lane comes to its columns in order, so a value must be larger than those before it; -infinity never is. Without
-  // NaNs, which make the sum one, the largest of a pack is found by pairs: that takes half the steps, and few of them
-  // wait for each other.
+  // NaNs, which make the sum one, the largest of a pack is found by pairs: that takes half the comparisons.
   template <class Real, class X>
   KOKKOS_FUNCTION void accumulate(impl::Ranked<Real>& best, X const& x, Place at) const {
     Real sum = best.value;

@@ -14,8 +14,7 @@
 namespace kfuse::impl {
 
 // The classes of rows, int or std::int64_t: known at run time, so that kernels are compiled once. They are read as
-// words of four bytes and without branches, which is what lets compilers look up a row's label before they loop over
-// the row.
+// words of four bytes and without branches, once a row.
 struct Labels {
   static constexpr int ignored = -1, outside = -2;
   using Word [[gnu::may_alias]] = std::int32_t;
