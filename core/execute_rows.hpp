@@ -55,7 +55,7 @@ struct FlatKernel {
   static constexpr int pack_ahead = registers_ahead<X, ahead>(std::type_identity<C>{});
   static constexpr int extra = ChainTypes<C>::extra_registers;
   // A lane has 64 bytes or so on their way: four packs of one input, or two of several, or of one where stages need
-  // registers of their own (H200, 2026-11-30: batchnorm of NCHW at 0.98 and not 0.88 of a copy).
+  // registers of their own (H200, 2026-11-30: batchnorm of NCHW at 0.93 and not 0.88 of a copy).
   static constexpr bool four_packs =
       access == Access::wide && ChainTypes<C>::all_chunks <= 1 && pack_ahead <= 8 && extra == 0;
   static constexpr int threads = flat_layout.lanes, vectors = four_packs ? 4 : 2, packs_here = threads * vectors;
