@@ -22,8 +22,7 @@
 //                 accumulate(sum, x, place)    takes x in; or accumulate(sum, x, place, P), with what prepare(row) -> P
 //                                              knows of the row beforehand
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
-//                 finish(sum, columns) -> R    once a row; or finish(sum, columns, row), where lanes of a team may also
-//                                              come with rows beyond the last, whose result nobody uses
+//                 finish(sum, columns) -> R    once a row; or finish(sum, columns, row)
 //                 apply(x, place, r)           maps x, knowing the row's result
 //                 conclude(r, row)             if there is one: called once a row, may write memory that is the row's
 // PairStage     maps x knowing the values of another place of the same row:

@@ -3,9 +3,8 @@
 //
 // Four kernels, one set of stages. FlatKernel runs chains that reduce nothing, and counts packs through all rows.
 // HeldRowsKernel (held_rows.hpp) has a row in the registers of its lanes: memory is touched by loads and stores alone.
-// KeptRowsKernel (kept_rows.hpp) has there what was read of a wide row. PassRowsKernel goes over the row once for each
-// row stage and once to store, computing the values again; it takes any length and any alignment, and is the host's
-// loop.
+// KeptRowsKernel (kept_rows.hpp) has there what was read of the row. PassRowsKernel goes over the row once for each row
+// stage and once to store, computing the values again; it takes any length and any alignment, and is the host's loop.
 //
 // The bits of a result depend on the chain, the row's length and the element types only. All kernels give lane l the
 // packs l, l + lanes, ... in this order, and merge lanes alike. Rows too long for registers are cut into segments of a
@@ -57,7 +56,7 @@ struct FlatKernel {
   // A lane has 64 bytes or so on their way: four packs of one input, or two of several, or of one where stages need
   // registers of their own (H200, 2026-11-30: batchnorm of NCHW at 0.93 and not 0.88 of a copy).
   static constexpr bool four_packs =
-      access == Access::wide && ChainTypes<C>::all_chunks <= 1 && pack_ahead <= 8 && extra == 0;
+      access == Access::wide && ChainTypes<C>::all_chunks <= 1 && pack_ahead > 0 && pack_ahead <= 8 && extra == 0;
   static constexpr int threads = flat_layout.lanes, vectors = four_packs ? 4 : 2, packs_here = threads * vectors;
   // Beside what is read ahead, a pack of values and places. One by one, values come under conditions of their own.
   static constexpr int registers =
@@ -81,8 +80,8 @@ struct FlatKernel {
     };
     // Without conditions all that is read is on its way before the first of it is waited for.
     if (access == Access::wide && begin + packs_here <= rows * std::ptrdiff_t(packs.divisor))
-      return run<Packs::all>(place);
-    run<Packs::some>(place);
+      return run<Within::all>(place);
+    run<Within::some>(place);
     if constexpr (access == Access::single)
       for (int v = 0; v < vectors; ++v) rest(place(v));
   }
@@ -91,24 +90,24 @@ struct FlatKernel {
   static constexpr std::ptrdiff_t largest = (std::ptrdiff_t(1) << 31) - packs_here;
 
   // Which of the team's packs lie within the rows.
-  enum class Packs { all, some };
+  enum class Within { all, some };
 
-  template <Packs packs_within, class P, class F>
+  template <Within within, class P, class F>
   KOKKOS_FUNCTION void each(P const& place, F const& visit) const {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
       Place const at = place(v);
-      if constexpr (packs_within == Packs::some)
+      if constexpr (within == Within::some)
         if (at.row >= rows || (access == Access::single && at.column + width > columns)) continue;
       visit(at, v);
     }
   }
-  template <Packs packs_within, class P>
+  template <Within within, class P>
   KOKKOS_FUNCTION void run(P const& place) const {
     ReadAhead<X, ahead, C> read[vectors];
-    each<packs_within>(place, [&](Place at, int v) { read_ahead(chain, read[v], at); });
-    each<packs_within>(place, [&](Place at, int v) { draw_ahead(chain, read[v], at); });
-    each<packs_within>(place, [&](Place at, int v) {
+    each<within>(place, [&](Place at, int v) { read_ahead(chain, read[v], at); });
+    each<within>(place, [&](Place at, int v) { draw_ahead(chain, read[v], at); });
+    each<within>(place, [&](Place at, int v) {
       X x;
       evaluate_read<C::size, Stores::yes>(chain, read[v], x, at, Results<Real, C>{});
     });
@@ -131,7 +130,7 @@ struct PassRowsKernel {
   static constexpr int whole_rows = -1;
   static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
-  using Scratch = ReduceScratch<slot, 8>;
+  using Scratch = ReduceScratch<slot, std::clamp(int(256 / slot), 1, 8)>;  // 16 KiB for a team, unless sums are larger
 
   C chain;
   std::ptrdiff_t rows;
@@ -283,7 +282,7 @@ struct PassRowsKernel {
         Sum total = s.template identity<Real>();
         if (only == whole_rows || only == i) {
           int const last = segment_end(work.last_segment - 1);
-          auto const known = prepare(s, work.row < rows ? work.row : 0);
+          auto const known = prepare(s, Kokkos::min(work.row, rows - 1));
           auto packs = packs_of<when_summed, Direction::forward>(work, segment_begin(work.first_segment), last);
           int const block = row_lanes == 1 ? alone * width : segment_columns, block_packs = block / (row_lanes * width);
           SegmentTotal<Sum> of_segments{total};
@@ -316,7 +315,7 @@ struct PassRowsKernel {
           for (int segment = 1; segment < segments; ++segment)
             s.merge(total, *partial<Sum>(row_stage, work.row, segment));
         }
-        result<i>(results) = finish(s, total, columns, work.row);
+        result<i>(results) = finish(s, total, columns, Kokkos::min(work.row, rows - 1));
         constexpr int next = pass_after<i>();
         bool const first_to_know = only == whole_rows || (only == next && work.first_segment == 0);
         if (work.rank == 0 && work.row < rows && first_to_know) conclude(s, result<i>(results), work.row);
@@ -350,7 +349,13 @@ void launch_held(Space const& space, std::string const& label, C const& chain, S
   if constexpr (i < int(layouts.size())) {
     constexpr RowLayout layout = layouts[i];
     if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
-    launch_in_registers<HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>>(space, label, chain, shape);
+    using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
+    using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
+    // As they were read, rows of 16 bits take half of the registers: the weight comes with them, before any is waited
+    // for.
+    constexpr bool keeps =
+        ChainTypes<C>::row_stages == 1 && ChainTypes<C>::input_chunks == 1 && Held::rows_per_team == 1;
+    launch_in_registers<std::conditional_t<keeps, Kept, Held>>(space, label, chain, shape);
   }
 }
 template <class Real, int width, int i, class Space, class C>

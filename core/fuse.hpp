@@ -22,8 +22,9 @@ namespace kfuse {
 
 namespace impl {
 
-// A lane counts on past its row's end by less than this margin.
+// Lanes count on past their row's end by less than this margin: to the end of a segment, of packs of at most 8 values.
 constexpr int largest_columns = std::numeric_limits<int>::max() - 65535;
+static_assert(8 * segment_layout.packs() - 1 <= 65535);
 
 // Would it pay to give each segment of a row a team? Only where whole rows leave half of the device idle.
 template <class Space>

@@ -73,15 +73,13 @@ struct HeldRowsKernel {
   static constexpr Ahead ahead = reads_all ? Ahead::all : draws_ahead ? Ahead::of_row : Ahead::none;
   using Read = ReadAhead<X, ahead, C>;
   // No row is so short that it ends before these: it would have a narrower layout.
-  static constexpr int full_vectors = rows_per_team > 1
-                                          ? 0
-                                          : packs_below<(ChainTypes<C>::row_stages > 1)>({lanes, vectors}) / lanes;
+  static constexpr int full = rows_per_team > 1 ? 0 : full_vectors<(ChainTypes<C>::row_stages > 1)>({lanes, vectors});
 
   template <class F>
   KOKKOS_FUNCTION void each(Place at, F const& visit) const {
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
-      if (v < full_vectors || (at.column < columns && (rows_per_team == 1 || at.row < rows))) visit(v, at);
+      if (v < full || (at.column < columns && (rows_per_team == 1 || at.row < rows))) visit(v, at);
       at.column += lanes * width;
     }
   }
@@ -94,10 +92,11 @@ struct HeldRowsKernel {
       using Given = std::remove_cvref_t<decltype(s)>;
       if constexpr (is_stage_kind<Given, RowStage>) {
         auto sum = s.template identity<Real>();
-        auto const known = prepare(s, first.row < rows ? first.row : 0);
+        std::ptrdiff_t const row = rows_per_team > 1 ? Kokkos::min(first.row, rows - 1) : first.row;
+        auto const known = prepare(s, row);
         each(first, [&](int v, Place at) { accumulate(s, sum, held[v], at, known); });
-        result<i>(results) = finish(s, reduce_row(team_lanes, lanes, sum, s, scratch), columns, first.row);
-        if (first.column == 0 && first.row < rows) conclude(s, result<i>(results), first.row);
+        result<i>(results) = finish(s, reduce_row(team_lanes, lanes, sum, s, scratch), columns, row);
+        if (first.column == 0 && first.row == row) conclude(s, result<i>(results), first.row);
         each(first, [&](int v, Place at) { s.apply(held[v], at, result<i>(results)); });
       } else if constexpr (is_stage_kind<Given, PairStage>) {
         each(first, [&](int v, Place at) {

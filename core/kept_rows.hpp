@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wide rows: the row inputs of stages are kept in registers as they came from memory, and each pass over the row
-// computes its values from there: so more rows are in flight, and what is computed again is cheaper than waiting for
-// memory.
+// Rows whose inputs are kept in registers as they came from memory, and each pass over the row computes its values from
+// there: so more rows are in flight, and what is computed again is cheaper than waiting for memory.
 #ifndef KFUSE_CORE_KEPT_ROWS_HPP
 #define KFUSE_CORE_KEPT_ROWS_HPP
 
@@ -25,12 +24,18 @@ namespace kfuse::impl {
 template <class Real, int width, int lanes, int vectors, class C>
 struct KeptRowsKernel {
   static constexpr int threads = lanes, rows_per_team = 1;
-  // What is kept, and as little more as does without spilling.
-  static constexpr int registers =
-      std::min(64, (ChainTypes<C>::row_stages > 1 ? 32 : 28) + 4 * vectors * ChainTypes<C>::input_chunks) +
-      ChainTypes<C>::extra_registers;
   using X = Values<Real, width, Access::wide>;
-  using Kept = ReadAhead<X, Ahead::row_inputs, C>;
+  // What is kept, and as little more as does without spilling.
+  static constexpr bool is_narrow = vectors <= 2, reduces_once = ChainTypes<C>::row_stages == 1;
+  static constexpr int registers =
+      std::min(64, (reduces_once && !is_narrow ? 28 : 32) + 4 * vectors * ChainTypes<C>::input_chunks) +
+      ChainTypes<C>::extra_registers;
+  // What the stages after the reduction read comes with the row, where there are registers for it.
+  static constexpr bool keeps_all =
+      is_narrow && reduces_once &&
+      vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) + width * int(sizeof(Real)) / 4 + 16 <=
+          registers;
+  using Kept = ReadAhead<X, keeps_all ? Ahead::all : Ahead::row_inputs, C>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
 
   C chain;
@@ -43,12 +48,24 @@ struct KeptRowsKernel {
     Scratch scratch{static_cast<std::byte*>(team_lanes.scratch(Scratch::bytes(threads, LanesOf<Team>::width)))};
     Place const first{team.league_rank(), team_lanes.rank() * width};
     Kept kept[vectors];
-    each(first, [&](Place at, int v) { read_ahead(chain, kept[v], at); });
+    read_all(team_lanes, first, kept);
     Results<Real, C> results;
     run<0>(team_lanes, first, kept, results, scratch);
   }
 
  private:
+  template <class L>
+  KOKKOS_FUNCTION void read_all(L const& team_lanes, Place first, Kept* kept) const {
+    if constexpr (keeps_all) {
+      // Without conditions, which compilers wait for: beyond a row's end, its last pack is read again, for nothing.
+#pragma unroll
+      for (int v = 0; v < vectors; ++v)
+        read_ahead(chain, kept[v], Place{first.row, Kokkos::min(first.column + v * lanes * width, columns - width)});
+      team_lanes.group_barrier();
+    } else {
+      each(first, [&](Place at, int v) { read_ahead(chain, kept[v], at); });
+    }
+  }
   template <class F>
   KOKKOS_FUNCTION void each(Place at, F const& visit) const {
 #pragma unroll

@@ -27,13 +27,13 @@ constexpr std::array narrow_layouts{RowLayout{8, 1},  RowLayout{8, 2},   RowLayo
 template <>
 inline constexpr std::array narrow_layouts<true>{RowLayout{8, 1},  RowLayout{8, 2},  RowLayout{16, 2}, RowLayout{32, 2},
                                                  RowLayout{32, 4}, RowLayout{64, 4}, RowLayout{128, 4}};
-// Rows in this layout have more packs than so many, which a narrower one would take.
+// Packs of a lane that every row in this layout has: with fewer, it would have a narrower one.
 template <bool several_reductions>
-constexpr int packs_below(RowLayout const& layout) {
+constexpr int full_vectors(RowLayout const& layout) {
   int packs = 0;
   for (RowLayout const narrower : narrow_layouts<several_reductions>)
     if (narrower.packs() < layout.packs()) packs = narrower.packs();
-  return packs;
+  return packs / layout.lanes;
 }
 // Wider rows, by ChainTypes::input_chunks: as many packs a lane as its registers can keep.
 template <bool several_reductions, int input_chunks>

@@ -57,21 +57,21 @@ KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other,
 // Merges one sum per lane over the row's lanes within each lane group; every lane gets the result.
 template <class Lanes, class Sum, class Stage>
 KOKKOS_FUNCTION Sum reduce_group(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage) {
-  int const rank = lanes.rank();
+  auto const rank = unsigned(lanes.rank());
 #pragma unroll
   for (int step = Lanes::width / 2; step > 0; step /= 2)
-    if (step < row_lanes) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+    if (step < row_lanes) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & unsigned(step));
   return sum;
 }
 // The same over the `groups` lane groups of each row, whose sums are in `slots`, one for each group of the team.
 template <class Lanes, class Sum, class Stage>
 KOKKOS_FUNCTION Sum reduce_slots(Lanes const& lanes, int groups, Sum const* slots, Stage const& stage) {
-  constexpr int group = Lanes::width;
-  int const rank = lanes.rank();
-  Sum sum = slots[rank / group / groups * groups + rank % group % groups];
+  constexpr unsigned group = Lanes::width;
+  auto const rank = unsigned(lanes.rank()), row_groups = unsigned(groups);
+  Sum sum = slots[rank / group / row_groups * row_groups + rank % group % row_groups];
 #pragma unroll
-  for (int step = group / 2; step > 0; step /= 2)
-    if (step < groups) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & step);
+  for (unsigned step = group / 2; step > 0; step /= 2)
+    if (step < row_groups) merge_lanes(stage, sum, lanes.shuffle_xor(sum, int(step)), rank & step);
   return sum;
 }
 
@@ -82,7 +82,7 @@ KOKKOS_FUNCTION Sum reduce_row(Lanes const& lanes, int row_lanes, Sum sum, Stage
   constexpr int group = Lanes::width;
   sum = reduce_group(lanes, row_lanes, sum, stage);
   if (row_lanes > group) {
-    int const rank = lanes.rank();
+    auto const rank = unsigned(lanes.rank());
     Sum* slots = scratch.template next<Sum>(lanes.size() / group);
     if (rank % group == 0) slots[rank / group] = sum;
     lanes.barrier();  // the sums of all lane groups are there
@@ -107,7 +107,8 @@ struct SegmentTotal {
     constexpr int group = Lanes::width;
     sum = reduce_group(lanes, row_lanes, sum, stage);
     if (row_lanes <= group) return add(sum, stage);
-    int const groups = lanes.size() / group, rank = lanes.rank();
+    int const groups = lanes.size() / group;
+    auto const rank = unsigned(lanes.rank());
     if (waiting == 0) slots = scratch.template next<Sum>(groups);
     if (rank % group == 0) slots[waiting * groups + rank / group] = sum;
     if (++waiting < Scratch::reductions && !last) return;

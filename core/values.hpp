@@ -133,6 +133,20 @@ KOKKOS_FUNCTION void read(Element const* from, X& x) {
   unpack(fetch<X>(from), x);
 }
 
+// x as it would be read again once it was written as elements.
+template <class Element, class X>
+KOKKOS_FUNCTION void round_to(X& x) {
+  if constexpr (impl::in_pairs<Element> && X::width % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < X::width; i += 2) {
+      std::uint32_t const pair = impl::pair_bits<Element>(impl::for_rounding(x[i]), impl::for_rounding(x[i + 1]));
+      for (int k = 0; k < 2; ++k) x[i + k] = impl::element_of<Element>([=](int) { return pair; }, k);
+    }
+  } else {
+    for (auto& v : x) v = typename X::Real(to_real(from_real<Element>(v)));
+  }
+}
+
 // The X::width elements from `to` on = x, rounded to nearest.
 template <class Element, class X>
 KOKKOS_FUNCTION void write(Element* to, X const& x) {

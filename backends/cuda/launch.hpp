@@ -3,12 +3,14 @@
 #define KFUSE_BACKENDS_CUDA_LAUNCH_HPP
 
 #include <kfuse/backends/cuda/chip.hpp>
+#include <kfuse/backends/cuda/lanes.hpp>
 #include <kfuse/core/check.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace kfuse::cuda {
@@ -18,76 +20,73 @@ constexpr int resident_teams(int threads, int registers) {
   return std::max(1, std::min({65536 / (registers * threads), chip.threads / threads, chip.teams}));
 }
 
-// Does a kernel say, by a constant, that its team needs more memory than every Kokkos gives? (Up to 5.1 none gives
-// more.)
+// Teams that a kernel states for its launch bounds. Where several share the least team memory that chips have, more of
+// them than fit there would only leave each thread fewer registers.
 template <class Kernel>
-constexpr bool is_large() {
-  if constexpr (requires { Kernel::scratch_bytes; })
-    return Kernel::scratch_bytes > 40 * 1024;
-  else
-    return false;
-}
-
-// Teams that Kokkos shall keep on a multiprocessor: it refuses to launch if their memory does not allow for so many.
-template <class Kernel>
-constexpr int kokkos_teams() {
+constexpr int stated_teams() {
   int const teams = resident_teams(Kernel::threads, Kernel::registers);
-  if constexpr (requires { Kernel::scratch_bytes; })
-    return std::clamp(int(chip.team_memory / Kernel::scratch_bytes), 1, teams);
-  else
+  if constexpr (requires { Kernel::scratch_bytes; }) {
+    int const fit = int(chip.team_memory / Kernel::scratch_bytes);
+    return fit > 1 ? std::min(fit, teams) : teams;
+  } else {
     return teams;
+  }
 }
 
-// What Kokkos' own reductions over a team keep, before the team's scratch.
-template <class Kernel>
-constexpr std::size_t reduction_bytes = sizeof(double) * (Kernel::threads + 2);
+// Until here a kernel may run beside the one before it, whose results it must not touch earlier. The next one may come
+// as far as this once all teams of this one are there.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
-template <class Kernel>
-__global__ __launch_bounds__(Kernel::threads, resident_teams(Kernel::threads, Kernel::registers)) void large_team(
-    __grid_constant__ Kernel const kernel, std::size_t scratch_bytes) {
-  extern __shared__ double team_memory[];
+// The bounds are part of the name, for those who read machine code.
+template <class Kernel, int threads, int teams>
+__global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ Kernel const kernel,
+                                                              int scratch_bytes) {
+  wait_for_kernel_before();
   using Team = Kokkos::TeamPolicy<Kokkos::Cuda>::member_type;
-  kernel(Team(team_memory, reduction_bytes<Kernel>, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
+  kernel(Team(Exchange::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
 }
 
-// The same kernel over the same teams, with more team memory than parallel_for offers. Tools see it as any other.
-template <class Kernel>
-void launch_large(Kokkos::Cuda const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
-                  Kernel const& kernel) {
-  std::size_t const bytes = reduction_bytes<Kernel> + scratch_bytes;
+// Runs `kernel` once for each of `league` teams of Kernel::threads threads, or kernel.team_size where that is known at
+// run time alone, with `scratch_bytes` of team memory. Kernel::registers bounds the registers a thread may take, so
+// that enough teams stay in flight.
+//
+// This is what parallel_for does for a team policy, and Kokkos' tools see it as that, but with more team memory, and
+// with launches that begin while the kernel before them ends: one after the other, small kernels take 0.5 us less
+// (H200, 2026-11-30). It is asynchronous and can be captured.
+template <class Kernel, class Space>
+void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
+            Kernel const& kernel) {
   auto const done = [&](cudaError_t status, char const* what) {
     if (status != cudaSuccess) cudaGetLastError();  // not to be found again after the next launch
     impl::check(status == cudaSuccess, label, [&] { return std::string(what) + ": " + cudaGetErrorString(status); });
   };
+  auto* const entry = &team_kernel<Kernel, Kernel::threads, stated_teams<Kernel>()>;
   done(cudaSetDevice(space.cuda_device()), "the device could not be chosen");
-  done(cudaFuncSetAttribute(&large_team<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
-       "this device does not have the team memory that the kernel needs");
+  if (scratch_bytes > 48 * 1024)  // what every device gives unasked
+    done(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, int(scratch_bytes)),
+         "this device does not have the team memory that the kernel needs");
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(league));
+  config.blockDim = dim3(1, unsigned(Kernel::threads));
+  if constexpr (requires { kernel.team_size; }) config.blockDim.y = unsigned(kernel.team_size);
+  config.dynamicSmemBytes = scratch_bytes;
+  config.stream = space.cuda_stream();
+  config.attrs = &overlap;
+  config.numAttrs = space.cuda_device_prop().major >= 9 ? 1 : 0;
   std::uint64_t id = 0;
   bool const watched = Kokkos::Tools::profileLibraryLoaded();
   if (watched) Kokkos::Tools::beginParallelFor(label, Kokkos::Tools::Experimental::device_id(space), &id);
-  large_team<Kernel><<<unsigned(league), dim3(1, Kernel::threads), bytes, space.cuda_stream()>>>(kernel, scratch_bytes);
+  cudaError_t const status = cudaLaunchKernelEx(&config, entry, kernel, int(scratch_bytes));
   if (watched) Kokkos::Tools::endParallelFor(id);
-  done(cudaGetLastError(), "the kernel could not be launched");
-}
-
-// Runs `kernel` once for each of `league` teams of Kernel::threads threads, or kernel.team_size where that is known at
-// run time alone, with `scratch_bytes` of team memory.
-// Kernel::registers bounds the registers a thread may take, so that enough teams stay in flight.
-// The light-weight hint makes the functor a kernel argument, which is asynchronous and can be captured.
-template <class Kernel, class Space>
-void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
-            Kernel const& kernel) {
-  using Bounds = Kokkos::LaunchBounds<Kernel::threads, kokkos_teams<Kernel>()>;
-  if constexpr (is_large<Kernel>()) {
-    launch_large(space, label, league, scratch_bytes + 16, kernel);
-  } else {
-    int threads = Kernel::threads;
-    if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
-    Kokkos::TeamPolicy<Space, Bounds> policy(space, int(league), threads, 1);
-    if (scratch_bytes > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch_bytes + 16));
-    Kokkos::parallel_for(
-        label, Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight), kernel);
-  }
+  done(status, "the kernel could not be launched");
 }
 
 }  // namespace kfuse::cuda

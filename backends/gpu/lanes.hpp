@@ -9,7 +9,7 @@
 namespace kfuse::gpu {
 
 // A team's lanes, one thread each. Teams are launched with a vector length of one, so the team rank counts threads.
-// Exchange has the width of the groups that exchange values, and how they exchange a word.
+// Exchange has the width of the groups that exchange values, how they exchange a word, and where team memory begins.
 template <class Team, class Exchange>
 class Lanes {
  public:
@@ -28,8 +28,11 @@ class Lanes {
   KOKKOS_FUNCTION T broadcast(T const& x, int source) const {
     return word_by_word(x, [=](unsigned word) { return Exchange::broadcast(word, source); });
   }
-  KOKKOS_FUNCTION void barrier() const { team_.team_barrier(); }
-  KOKKOS_FUNCTION void* scratch(std::size_t bytes) const { return team_.team_scratch(0).get_shmem_aligned(bytes, 16); }
+  KOKKOS_FUNCTION void barrier() const { Exchange::barrier(); }
+  KOKKOS_FUNCTION void group_barrier() const { Exchange::group_barrier(); }
+  // All that the launch gave, from its beginning: what a Kokkos team computes to find its part of it takes longer than
+  // a small reduction, and Kokkos' own reductions, which that makes room for, are not used here.
+  KOKKOS_FUNCTION void* scratch(std::size_t) const { return Exchange::team_memory(); }
 
  private:
   template <class T, class F>

@@ -39,7 +39,7 @@ void launch(Space const& space, std::string const& label, std::ptrdiff_t league,
   int threads = Kernel::threads;
   if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
   Kokkos::TeamPolicy<Space, Bounds> policy(space, int(league), threads, 1);
-  if (scratch_bytes > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch_bytes + 16));
+  if (scratch_bytes > 0) policy.set_scratch_size(0, Kokkos::PerTeam(scratch_bytes));
   Kokkos::parallel_for(
       label, Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight), kernel);
 }

@@ -136,7 +136,7 @@ struct CrossEntropy {
   }
   template <class Real>
   KOKKOS_FUNCTION Result<Real> finish(Sum<Real> const& s, int, std::ptrdiff_t row) const {
-    int const label = row < labels.rows ? labels(row) : Labels::ignored;  // lanes of rows that are not there, too
+    int const label = labels(row);
     if (label < 0) return {label, 0, 0, 0, 0, 0};
     Real const own = weight.data ? Real(weight(label)) : Real(1);
     Real const log_sum = Kokkos::log(s.sum), lse = s.high + log_sum;

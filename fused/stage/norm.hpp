@@ -48,8 +48,7 @@ struct Weighing {
   KOKKOS_FUNCTION void apply(X& x, X const& weights) const {
     using Real = typename X::Real;
     if constexpr (!std::is_same_v<Input, Real>)
-      if (casting == NormCasting::llama)
-        for (auto& v : x) v = Real(to_real(from_real<Input>(v)));
+      if (casting == NormCasting::llama) round_to<Input>(x);
     Real const offset = weight == NormWeight::one_plus ? 1 : 0;
     for (int i = 0; i < X::width; ++i) x[i] *= weights[i] + offset;
   }

@@ -4,6 +4,8 @@
 //   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
 // The pairs are the columns (i, i + rotary / 2), as Hugging Face has them, or (2 i, 2 i + 1). The other columns stay.
 //
+// Both products are rounded, and then their sum (backend::add): of two products, compilers may join either with it.
+//
 // Sines and cosines come from a table (rope_table.hpp), made once in double. A position outside of it makes NaN of what
 // is rotated.
 #ifndef KFUSE_FUSED_STAGE_ROPE_HPP
@@ -104,14 +106,15 @@ struct Rope {
         int const pair = (c + i) / 2;
         Real const cosine = to_real(table(position, pair)), sine = to_real(table(position, half + pair));
         Real const second = X::width > 1 ? old[(i ^ 1) % X::width] : other[i];
-        x[i] = old[i] * cosine + ((c + i) % 2 == 0 ? -second : second) * sine;
+        x[i] = backend::add(old[i] * cosine, ((c + i) % 2 == 0 ? -second : second) * sine);
       }
     } else {
       X cosine, sine;
       int const pair = c < half ? c : c - half;
       read(table.at(position, pair), cosine);
       read(table.at(position, half + pair), sine);
-      for (int i = 0; i < X::width; ++i) x[i] = x[i] * cosine[i] + (c < half ? -other[i] : other[i]) * sine[i];
+      for (int i = 0; i < X::width; ++i)
+        x[i] = backend::add(x[i] * cosine[i], (c < half ? -other[i] : other[i]) * sine[i]);
     }
   }
 };

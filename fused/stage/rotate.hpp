@@ -175,8 +175,8 @@ struct RotateHeads {
     for (int i = 0; i < X::width; ++i) {
       Real &x1 = value(halves ? i : 2 * i), &x2 = value(halves ? X::width + i : 2 * i + 1);
       Real const old = x1;
-      x1 = old * cosine[i] - x2 * sine[i];
-      x2 = x2 * cosine[i] + old * sine[i];
+      x1 = backend::add(old * cosine[i], -(x2 * sine[i]));
+      x2 = backend::add(x2 * cosine[i], old * sine[i]);
     }
   }
 

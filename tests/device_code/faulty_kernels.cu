@@ -98,10 +98,20 @@ struct GreedyKernel {  // holds 24 packs across a barrier
   }
 };
 
+template <class Functor, int threads, int teams>
+__global__ __launch_bounds__(threads) void team_kernel(Functor functor) {
+  functor(int(threadIdx.x));
+}
+
+// By Kokkos on AMD GPUs, and by the backend itself on NVIDIA GPUs.
 template <unsigned residents, class Functor>
 void launch(Functor const& functor) {
+#if defined(__HIP__)
   using Driver = Kokkos::Impl::ParallelFor<Functor, Kokkos::TeamPolicy<Kokkos::LaunchBounds<256, residents>>>;
   Kokkos::Impl::launch<Driver, 256><<<1, 256>>>(Driver{functor});
+#else
+  team_kernel<Functor, 256, int(residents)><<<1, 256>>>(functor);
+#endif
 }
 
 }  // namespace kfuse

@@ -130,7 +130,7 @@ def enclosed(text, opening):
 
 def functor_of(name):
     """The struct that a kernel with this demangled name runs; None for kernels of Kokkos itself."""
-    for opening in ("Kokkos::Impl::ParallelFor<", "large_team<"):
+    for opening in ("Kokkos::Impl::ParallelFor<", "team_kernel<"):
         if (inside := enclosed(name, opening)) is not None:
             functor = split_list(inside)[0].strip()
             return None if functor.startswith("Kokkos::") else Functor.parse(functor)
@@ -139,8 +139,13 @@ def functor_of(name):
 
 def launch_bounds(name):
     """(threads of a team, teams or waves that shall fit at once), or None."""
-    inside = enclosed(name, "Kokkos::LaunchBounds<")
-    return tuple(int(word.strip(" u")) for word in split_list(inside)) if inside else None
+    if (inside := enclosed(name, "team_kernel<")) is not None:
+        words = split_list(inside)[1:]
+    elif (inside := enclosed(name, "Kokkos::LaunchBounds<")) is not None:
+        words = split_list(inside)
+    else:
+        return None
+    return tuple(int(word.strip(" u")) for word in words)
 
 
 @dataclasses.dataclass(frozen=True)
