@@ -15,14 +15,17 @@
 // ElementStage  apply(x, place) maps the values x at a place. It may read memory (kfuse::read) and write it
 //               (kfuse::write) there, and then says so, below. In two steps, a kernel can read ahead, for all stages of
 //               a chain at once, and lose no time in between; the stage then has no apply:
-//                 fetch<X>(place) -> F   reads (kfuse::fetch), and does no more with what it has read than it must
+//                 fetch<X>(place) -> F   reads (kfuse::fetch), and does no more with what it has read than it must; of
+//                                        some places more than once
 //                 take(x, F, place)      the rest
 // RowStage      also reduces over the row. With Real = typename X::Real:
 //                 identity<Real>() -> Sum      the sum of nothing
 //                 accumulate(sum, x, place)    takes x in; or accumulate(sum, x, place, P), with what prepare(row) -> P
 //                                              knows of the row beforehand
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
-//                 finish(sum, columns) -> R    once a row; or finish(sum, columns, row)
+//                 finish(sum, columns) -> R    or finish(sum, columns, row): by all lanes of a row, and by lanes that
+//                 have
+//                                              none, with the last row and any sum; like prepare, it only computes
 //                 apply(x, place, r)           maps x, knowing the row's result
 //                 conclude(r, row)             if there is one: called once a row, may write memory that is the row's
 // PairStage     maps x knowing the values of another place of the same row:

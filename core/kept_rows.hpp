@@ -58,10 +58,14 @@ struct KeptRowsKernel {
   KOKKOS_FUNCTION void read_all(L const& team_lanes, Place first, Kept* kept) const {
     if constexpr (keeps_all) {
       // Without conditions, which compilers wait for: beyond a row's end, its last pack is read again, for nothing.
+      auto const place = [=, this](int v) {
+        return Place{first.row, Kokkos::min(first.column + v * lanes * width, columns - width)};
+      };
 #pragma unroll
-      for (int v = 0; v < vectors; ++v)
-        read_ahead(chain, kept[v], Place{first.row, Kokkos::min(first.column + v * lanes * width, columns - width)});
-      team_lanes.group_barrier();
+      for (int v = 0; v < vectors; ++v) read_ahead(chain, kept[v], place(v));
+      team_lanes.reads_stay_before();
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) draw_ahead(chain, kept[v], place(v));
     } else {
       each(first, [&](Place at, int v) { read_ahead(chain, kept[v], at); });
     }

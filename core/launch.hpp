@@ -18,13 +18,14 @@ namespace kfuse::impl {
 //   static constexpr int threads, registers   team size, and the most registers a thread may take
 //   int team_size                             if the team is smaller, and only known at run time
 //   template <class Team> operator()(Team const&) const
+// that has memory, barriers and exchanges of LanesOf alone: those of Kokkos' team would use the same memory.
 // `label` is what tools show: "kfuse::<operator>". An empty league launches nothing.
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
   static_assert(sizeof(Kernel) <= 512,
-                "kernel arguments beyond 512 bytes go through memory, which breaks capture; split the chain into two "
-                "calls of fuse");
+                "kernel arguments beyond 512 bytes go through memory on some GPUs, which breaks capture; split the "
+                "chain into two calls of fuse");
   static_assert(Kernel::threads > 0 && Kernel::registers > 0, "a kernel states its launch bounds");
   static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device byte by byte");
   check(Kokkos::is_initialized(), label, "Kokkos is not initialized; create a Kokkos::ScopeGuard in main first");

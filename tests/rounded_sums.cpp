@@ -74,6 +74,13 @@ TEST_CASE_TEMPLATE("rope rounds both products before their sum, in whole packs a
       Kokkos::deep_copy(flat, view_of<Element>(values, tokens, dim));
       rope(Space(), q, k, view_of<Element>(angles, tokens, dim), view_of<int>(positions, tokens), {.pairs = pairs});
       auto const turned = download(flat);
+      auto const by_stage = view_of_nans<Element>(tokens, dim);  // the same as a stage, whose pairs are other places
+      fuse(Space(), "test",
+           load(view_of<Element>(values, tokens, dim)) |
+               rope(view_of<Element>(angles, tokens, dim), view_of<int>(positions, tokens),
+                    {.head_dim = dim, .pairs = pairs}) |
+               store(by_stage));
+      CHECK(download(by_stage) == turned);
       int wrong = 0;
       for (int t = 0; t < tokens; ++t)
         for (int i = 0; i < half; ++i) {

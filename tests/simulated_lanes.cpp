@@ -212,6 +212,41 @@ TEST_CASE_TEMPLATE("a row stage may know which row it is for, before and after",
   }
 }
 
+// Adds what a user's stage draws: the number of the column.
+struct AddDrawn {
+  using stage = kfuse::ElementStage;
+  static constexpr bool drawn = true;
+  template <class X>
+  KOKKOS_FUNCTION int fetch(kfuse::Place at) const {
+    return at.column;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X& x, int first, kfuse::Place) const {
+    for (int i = 0; i < X::width; ++i) x[i] += typename X::Real(first + i);
+  }
+};
+TEST_CASE_TEMPLATE("what a stage of a user's own draws reaches it in all kernels, before a reduction and after", Space,
+                   Lanes32, Lanes64) {
+  using kfuse::operator|;
+  for (int const columns : {8, 20, 128, 500, 600, 1024, 1500, 2048, 4096, 20000, 33000}) {
+    CAPTURE(columns);
+    int const rows = columns < 1000 ? 37 : 3;
+    auto const x = random_values<float>(std::size_t(rows) * columns, columns, 0, 1);
+    std::vector<double> before(x), after(x), flat(x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      double const row = double(i / columns), column = double(i % columns);
+      before[i] = float(float(x[i] + column) + row);
+      after[i] = float(float(x[i] + row) + column);
+      flat[i] = float(x[i] + column);
+    }
+    for (int const shift : {0, 1}) {
+      CHECK(run<Space, float>(x, columns, AddDrawn() | AddRowNumber(), {.shift = shift}) == before);
+      CHECK(run<Space, float>(x, columns, AddRowNumber() | AddDrawn(), {.shift = shift}) == after);
+      CHECK(run<Space, float>(x, columns, AddDrawn(), {.shift = shift}) == flat);
+    }
+  }
+}
+
 // Segments share barriers by eights, in two turns.
 TEST_CASE_TEMPLATE("rows of many segments are right, whole and split", Space, Lanes32, Lanes64) {
   for (int const columns : {8 * 32768, 9 * 32768 + 5, 20 * 32768 + 4}) {

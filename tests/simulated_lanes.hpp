@@ -228,7 +228,7 @@ struct LanesOf<test::SimulatedTeam<width_>> {
     KOKKOS_IF_ON_DEVICE((return x;))
   }
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.shared.barrier();)) }
-  KOKKOS_FUNCTION void group_barrier() const {}
+  KOKKOS_FUNCTION void reads_stay_before() const {}
   KOKKOS_FUNCTION void* scratch([[maybe_unused]] std::size_t bytes) const {
     KOKKOS_IF_ON_HOST((return team.shared.scratch(bytes);))
     KOKKOS_IF_ON_DEVICE((return nullptr;))

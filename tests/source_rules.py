@@ -34,6 +34,7 @@ WIDTH = re.compile(rf"{LANES}{OPERATOR}{NUMBERS}|{NUMBERS}{OPERATOR}(?:[\w.]|::|
                    rf"|{LANES}\s*>>\s*[56]\b|{LANES}[^;{{}},]*\)\s*[%/&]\s*{NUMBERS}|\bthreads\s*[%/]\s*{NUMBERS}"
                    rf"|\b(?:shuffle\w*|broadcast)\([^;{{}}]*{NUMBERS}\s*\)")
 LAUNCHES = re.compile(r"\b(parallel_(for|reduce|scan)|KOKKOS_(CLASS_)?LAMBDA|TeamPolicy|RangePolicy|MDRangePolicy)\b")
+TEAMS_OWN = re.compile(r"\bteam_(reduce|scan|broadcast|barrier|scratch|shmem)\b")
 KERNEL = re.compile(r"\b(?:struct|class)\s+(\w*Kernel)\b[^;{}()]*\{")
 
 
@@ -80,6 +81,8 @@ def kernel(code):
                 yield line_of(code, match.start()), f"{match.group(1)} does not state its launch bound '{bound}'"
     for match in LAUNCHES.finditer(code):
         yield line_of(code, match.start()), f"'{match.group()}': kernels are structs, started by impl::launch"
+    for match in TEAMS_OWN.finditer(code):
+        yield line_of(code, match.start()), f"'{match.group()}': lanes have memory, barriers and exchanges of LanesOf"
 
 
 def atomic(code):

@@ -61,7 +61,8 @@ class SourceRules(unittest.TestCase):
         derived = GOOD_KERNEL.replace("CopyKernel {", "CopyKernel final : Base {").replace(", registers = 32", "")
         self.assertEqual(found("core/x.hpp", derived), {"kernel"})
         for line in ('Kokkos::parallel_for("x", policy, kernel);', "Kokkos::TeamPolicy<Space> policy(1, 1);",
-                     "auto f = KOKKOS_LAMBDA(int i) {};"):
+                     "auto f = KOKKOS_LAMBDA(int i) {};", "team.team_barrier();", "team.team_scratch(0);",
+                     "team.team_reduce(Kokkos::Sum<float>(sum));"):
             self.assertEqual(found("models/x.hpp", line), {"kernel"}, line)
 
     def test_atomic(self):

@@ -11,20 +11,27 @@ namespace kfuse::cuda {
 // What a multiprocessor holds at once, apart from 65536 registers.
 struct Chip {
   int threads, teams;
-  int team_memory;    // bytes, at least
-  bool matrix_cores;  // with products of 16 bits and asynchronous copies
+  int team_memory;         // bytes, at least
+  bool matrix_cores;       // with products of 16 bits and asynchronous copies
+  bool overlaps_launches;  // programmatic dependent launch
 };
 
-#if defined(KOKKOS_ARCH_MAXWELL) || defined(KOKKOS_ARCH_PASCAL) || defined(KOKKOS_ARCH_VOLTA)
-constexpr Chip chip{2048, 32, 64 * 1024, false};
+#if defined(KOKKOS_ARCH_KEPLER) || defined(KOKKOS_ARCH_MAXWELL) || defined(KOKKOS_ARCH_PASCAL)
+#error "kfuse: kernel arguments need compute capability 7.0 (Volta); build Kokkos for a newer NVIDIA GPU, or the host"
+#elif defined(KOKKOS_ARCH_VOLTA)
+constexpr Chip chip{2048, 32, 64 * 1024, false, false};
 #elif defined(KOKKOS_ARCH_TURING75)
-constexpr Chip chip{1024, 16, 64 * 1024, false};
+constexpr Chip chip{1024, 16, 64 * 1024, false, false};
 #elif defined(KOKKOS_ARCH_AMPERE86) || defined(KOKKOS_ARCH_AMPERE87)
-constexpr Chip chip{1536, 16, 100 * 1024, true};
-#elif defined(KOKKOS_ARCH_ADA89) || defined(KOKKOS_ARCH_BLACKWELL120)
-constexpr Chip chip{1536, 24, 100 * 1024, true};
+constexpr Chip chip{1536, 16, 100 * 1024, true, false};
+#elif defined(KOKKOS_ARCH_AMPERE80)
+constexpr Chip chip{2048, 32, 100 * 1024, true, false};
+#elif defined(KOKKOS_ARCH_ADA89)
+constexpr Chip chip{1536, 24, 100 * 1024, true, false};
+#elif defined(KOKKOS_ARCH_BLACKWELL120)
+constexpr Chip chip{1536, 24, 100 * 1024, true, true};
 #else
-constexpr Chip chip{2048, 32, 100 * 1024, true};
+constexpr Chip chip{2048, 32, 100 * 1024, true, true};
 #endif
 
 }  // namespace kfuse::cuda

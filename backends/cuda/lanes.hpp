@@ -31,11 +31,6 @@ struct Exchange {
     __syncthreads();
 #endif
   }
-  KOKKOS_INLINE_FUNCTION static void group_barrier() {
-#if defined(__CUDA_ARCH__)
-    __syncwarp();
-#endif
-  }
   KOKKOS_INLINE_FUNCTION static void* team_memory() {
 #if defined(__CUDA_ARCH__)
     alignas(16) extern __shared__ unsigned char kfuse_team_memory[];

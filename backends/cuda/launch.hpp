@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace kfuse::cuda {
 
@@ -20,8 +21,8 @@ constexpr int resident_teams(int threads, int registers) {
   return std::max(1, std::min({65536 / (registers * threads), chip.threads / threads, chip.teams}));
 }
 
-// Teams that a kernel states for its launch bounds. Where several share the least team memory that chips have, more of
-// them than fit there would only leave each thread fewer registers.
+// Teams that a kernel states for its launch bounds, which give each thread its registers. Where two or more would fit
+// into the team memory that chips have at least, but not so many, it states what fits.
 template <class Kernel>
 constexpr int stated_teams() {
   int const teams = resident_teams(Kernel::threads, Kernel::registers);
@@ -34,20 +35,23 @@ constexpr int stated_teams() {
 }
 
 // Until here a kernel may run beside the one before it, whose results it must not touch earlier. The next one may come
-// as far as this once all teams of this one are there.
+// as far as this once all teams of this one are there. Without launches that overlap it does nothing.
 __device__ inline void wait_for_kernel_before() {
-#if __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+
+using Team = Kokkos::TeamPolicy<Kokkos::Cuda>::member_type;
+static_assert(std::is_constructible_v<Team, void*, int, int, void*, int, int, int>,
+              "kfuse: this Kokkos makes its team handles of other things than 4.6 to 5.2 do; build with one of these");
 
 // The bounds are part of the name, for those who read machine code.
 template <class Kernel, int threads, int teams>
 __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ Kernel const kernel,
                                                               int scratch_bytes) {
   wait_for_kernel_before();
-  using Team = Kokkos::TeamPolicy<Kokkos::Cuda>::member_type;
   kernel(Team(Exchange::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
 }
 
@@ -56,20 +60,27 @@ __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ 
 // that enough teams stay in flight.
 //
 // This is what parallel_for does for a team policy, and Kokkos' tools see it as that, but with more team memory, and
-// with launches that begin while the kernel before them ends: one after the other, small kernels take 0.5 us less
-// (H200, 2026-11-30). It is asynchronous and can be captured.
+// with launches that begin while the kernel before them ends. It is asynchronous and can be captured.
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
   auto const done = [&](cudaError_t status, char const* what) {
     if (status != cudaSuccess) cudaGetLastError();  // not to be found again after the next launch
-    impl::check(status == cudaSuccess, label, [&] { return std::string(what) + ": " + cudaGetErrorString(status); });
+    impl::check(status == cudaSuccess, label, [&] {
+      return std::string(what) + " (" + cudaGetErrorString(status) +
+             "); if an earlier kernel is the cause, compute-sanitizer tells which";
+    });
   };
   auto* const entry = &team_kernel<Kernel, Kernel::threads, stated_teams<Kernel>()>;
+  cudaDeviceProp const& device = space.cuda_device_prop();
+  impl::check(scratch_bytes <= device.sharedMemPerBlockOptin, label, [&] {
+    return "a team needs " + std::to_string(scratch_bytes) + " bytes of memory, and this device has " +
+           std::to_string(device.sharedMemPerBlockOptin) + "; make the sums or tiles of the kernel smaller";
+  });
   done(cudaSetDevice(space.cuda_device()), "the device could not be chosen");
-  if (scratch_bytes > 48 * 1024)  // what every device gives unasked
-    done(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, int(scratch_bytes)),
-         "this device does not have the team memory that the kernel needs");
+  if (scratch_bytes > device.sharedMemPerBlock)  // always the same number, whatever other threads launch
+    done(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, int(device.sharedMemPerBlockOptin)),
+         "the team memory could not be had");
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -80,7 +91,7 @@ void launch(Space const& space, std::string const& label, std::ptrdiff_t league,
   config.dynamicSmemBytes = scratch_bytes;
   config.stream = space.cuda_stream();
   config.attrs = &overlap;
-  config.numAttrs = space.cuda_device_prop().major >= 9 ? 1 : 0;
+  config.numAttrs = chip.overlaps_launches && device.major >= 9 ? 1 : 0;
   std::uint64_t id = 0;
   bool const watched = Kokkos::Tools::profileLibraryLoaded();
   if (watched) Kokkos::Tools::beginParallelFor(label, Kokkos::Tools::Experimental::device_id(space), &id);

@@ -29,9 +29,9 @@ class Lanes {
     return word_by_word(x, [=](unsigned word) { return Exchange::broadcast(word, source); });
   }
   KOKKOS_FUNCTION void barrier() const { Exchange::barrier(); }
-  KOKKOS_FUNCTION void group_barrier() const { Exchange::group_barrier(); }
-  // All that the launch gave, from its beginning: what a Kokkos team computes to find its part of it takes longer than
-  // a small reduction, and Kokkos' own reductions, which that makes room for, are not used here.
+  KOKKOS_FUNCTION void reads_stay_before() const { asm volatile("" ::: "memory"); }
+  // All that the launch gave, from its beginning, the same memory at each call: what a Kokkos team computes to find its
+  // part of it takes longer than a small reduction. Kokkos' reductions would use it, too; kernels have none of them.
   KOKKOS_FUNCTION void* scratch(std::size_t) const { return Exchange::team_memory(); }
 
  private:

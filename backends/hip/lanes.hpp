@@ -32,11 +32,6 @@ struct Exchange {
     __syncthreads();
 #endif
   }
-  KOKKOS_INLINE_FUNCTION static void group_barrier() {
-#if defined(__HIP_DEVICE_COMPILE__)
-    __builtin_amdgcn_wave_barrier();
-#endif
-  }
   KOKKOS_INLINE_FUNCTION static void* team_memory() {
 #if defined(__HIP_DEVICE_COMPILE__)
     alignas(16) extern __shared__ unsigned char kfuse_team_memory[];

@@ -18,8 +18,8 @@ constexpr int resident_waves(int registers) {
   return std::clamp(chip.registers / (2 * registers), 1, chip.waves);
 }
 
-// Is there team memory for what the kernel says, by a constant, that it needs, and for what Kokkos keeps beside it? All
-// these chips give a team 64 KiB.
+// Is there team memory for what the kernel says, by a constant, that it needs, and for what Kokkos keeps beside it,
+// which is a word, with its alignment, and room for reductions of its own? All these chips give a team 64 KiB.
 template <class Kernel>
 constexpr bool fits_in_team_memory() {
   if constexpr (requires { Kernel::scratch_bytes; })

@@ -32,8 +32,8 @@ class Lanes {
   }
   // All lanes of the team arrive; what each wrote to scratch before is seen by all after.
   KOKKOS_FUNCTION void barrier() const {}
-  // The lanes of a group arrive; what is read before in the source is read before by the kernel.
-  KOKKOS_FUNCTION void group_barrier() const {}
+  // A hint for compilers, which orders nothing between lanes: what the source reads before shall be asked for before.
+  KOKKOS_FUNCTION void reads_stay_before() const {}
   // Team memory of the size given at launch, aligned to 16 bytes. Call it once per kernel.
   KOKKOS_FUNCTION void* scratch(std::size_t bytes) const { return team_.team_scratch(1).get_shmem_aligned(bytes, 16); }
 

@@ -159,7 +159,7 @@ class Kernel:
     scalar_spills: int  # scalar registers kept in lanes of vector registers: no memory is touched
     stack: int  # bytes of each thread
     shared: int  # bytes of each team, known to the compiler
-    argument: int  # bytes: the struct, and what Kokkos adds
+    argument: int  # bytes: the struct, and what launching it adds
     wave: int
     wide_loads: int  # instructions that move 16 bytes from global memory
     wide_stores: int
