@@ -23,9 +23,8 @@
 //                 accumulate(sum, x, place)    takes x in; or accumulate(sum, x, place, P), with what prepare(row) -> P
 //                                              knows of the row beforehand
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
-//                 finish(sum, columns) -> R    or finish(sum, columns, row): by all lanes of a row, and by lanes that
-//                 have
-//                                              none, with the last row and any sum; like prepare, it only computes
+//                 finish(sum, columns) -> R    or finish(sum, columns, row); like prepare, it only computes: all lanes
+//                                              call both, those without a row with the last one and any sum
 //                 apply(x, place, r)           maps x, knowing the row's result
 //                 conclude(r, row)             if there is one: called once a row, may write memory that is the row's
 // PairStage     maps x knowing the values of another place of the same row:
