@@ -26,19 +26,6 @@ struct Exchange {
     return word;
 #endif
   }
-  KOKKOS_INLINE_FUNCTION static void barrier() {
-#if defined(__CUDA_ARCH__)
-    __syncthreads();
-#endif
-  }
-  KOKKOS_INLINE_FUNCTION static void* team_memory() {
-#if defined(__CUDA_ARCH__)
-    alignas(16) extern __shared__ unsigned char kfuse_team_memory[];
-    return kfuse_team_memory;
-#else
-    return nullptr;
-#endif
-  }
 };
 
 }  // namespace kfuse::cuda

@@ -52,7 +52,7 @@ template <class Kernel, int threads, int teams>
 __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ Kernel const kernel,
                                                               int scratch_bytes) {
   wait_for_kernel_before();
-  kernel(Team(Exchange::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
+  kernel(Team(gpu::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
 }
 
 // Runs `kernel` once for each of `league` teams of Kernel::threads threads, or kernel.team_size where that is known at

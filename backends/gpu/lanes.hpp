@@ -8,8 +8,14 @@
 
 namespace kfuse::gpu {
 
+// Team memory, from its beginning.
+KOKKOS_INLINE_FUNCTION void* team_memory() {
+  KOKKOS_IF_ON_DEVICE((alignas(16) extern __shared__ unsigned char kfuse_team_memory[]; return kfuse_team_memory;))
+  KOKKOS_IF_ON_HOST((return nullptr;))
+}
+
 // A team's lanes, one thread each. Teams are launched with a vector length of one, so the team rank counts threads.
-// Exchange has the width of the groups that exchange values, how they exchange a word, and where team memory begins.
+// Exchange has the width of the groups that exchange values, and how they exchange a word.
 template <class Team, class Exchange>
 class Lanes {
  public:
@@ -28,11 +34,11 @@ class Lanes {
   KOKKOS_FUNCTION T broadcast(T const& x, int source) const {
     return word_by_word(x, [=](unsigned word) { return Exchange::broadcast(word, source); });
   }
-  KOKKOS_FUNCTION void barrier() const { Exchange::barrier(); }
+  KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_DEVICE((__syncthreads();)) }
   KOKKOS_FUNCTION void reads_stay_before() const { asm volatile("" ::: "memory"); }
   // All that the launch gave, from its beginning, the same memory at each call: what a Kokkos team computes to find its
   // part of it takes longer than a small reduction. Kokkos' reductions would use it, too; kernels have none of them.
-  KOKKOS_FUNCTION void* scratch(std::size_t) const { return Exchange::team_memory(); }
+  KOKKOS_FUNCTION void* scratch(std::size_t) const { return team_memory(); }
 
  private:
   template <class T, class F>

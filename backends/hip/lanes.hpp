@@ -27,19 +27,6 @@ struct Exchange {
     return word;
 #endif
   }
-  KOKKOS_INLINE_FUNCTION static void barrier() {
-#if defined(__HIP_DEVICE_COMPILE__)
-    __syncthreads();
-#endif
-  }
-  KOKKOS_INLINE_FUNCTION static void* team_memory() {
-#if defined(__HIP_DEVICE_COMPILE__)
-    alignas(16) extern __shared__ unsigned char kfuse_team_memory[];
-    return kfuse_team_memory;
-#else
-    return nullptr;
-#endif
-  }
 };
 
 }  // namespace kfuse::hip
