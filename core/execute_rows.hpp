@@ -126,7 +126,9 @@ struct FlatKernel {
 // launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
 template <class Real, int width, Access access, class C>
 struct PassRowsKernel {
-  static constexpr int threads = 1024, registers = 64;
+  static constexpr bool in_double = std::is_same_v<Real, double>;
+  static constexpr int threads = access == Access::wide ? segment_layout(in_double).lanes : 1024;
+  static constexpr int registers = access == Access::wide && in_double ? 80 : 64;
   static constexpr int whole_rows = -1;
   static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
@@ -345,14 +347,14 @@ void launch_in_registers(Space const& space, std::string const& label, C const& 
 // Rows in registers, in the layout of `plan`, which is number `i` of the tables or a later one.
 template <class Real, int width, int i, class Space, class C>
 void launch_held(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
-  constexpr auto& layouts = narrow_layouts<(ChainTypes<C>::row_stages > 1)>;
+  constexpr auto& layouts = narrow_layouts<row_kind<C>>;
   if constexpr (i < int(layouts.size())) {
     constexpr RowLayout layout = layouts[i];
     if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
     using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
     using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
     // As it was read, a row of 16 bits takes half of the registers, so that the weight comes with it, before any of it
-    // is waited for. One of fp32 takes as many either way; one of fp64 counts as two chunks and is held.
+    // is waited for. One of fp32 or fp64 takes as many either way.
     constexpr bool keeps =
         ChainTypes<C>::row_stages == 1 && ChainTypes<C>::input_chunks == 1 && Held::rows_per_team == 1;
     launch_in_registers<std::conditional_t<keeps, Kept, Held>>(space, label, chain, shape);
@@ -361,7 +363,7 @@ void launch_held(Space const& space, std::string const& label, C const& chain, S
 template <class Real, int width, int i, class Space, class C>
 void launch_wide(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
   constexpr int chunks = ChainTypes<C>::input_chunks;
-  constexpr auto& layouts = wide_layouts<(ChainTypes<C>::row_stages > 1), chunks>;
+  constexpr auto& layouts = wide_layouts<row_kind<C>>;
   if constexpr (i < int(layouts.size())) {
     constexpr RowLayout layout = layouts[i];
     if (!(plan.layout == layout)) return launch_wide<Real, width, i + 1>(space, label, chain, shape, plan);

@@ -32,10 +32,13 @@ template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
   // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29). A
-  // second input takes more.
-  static constexpr int registers = (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers +
-                                   (ChainTypes<C>::row_inputs > 1 ? 8 : 0) +
-                                   (ChainTypes<C>::draws && lanes < threads ? 8 : 0);
+  // second input takes more. A team of 1024 can have 64.
+  static constexpr int registers = std::min(
+      threads == 1024 ? 64 : 255, (vectors > 4   ? 96
+                                   : vectors > 2 ? 64
+                                                 : 40) +
+                                      ChainTypes<C>::extra_registers + (ChainTypes<C>::row_inputs > 1 ? 8 : 0) +
+                                      (ChainTypes<C>::draws && lanes < threads ? 8 : 0));
   static constexpr int rows_per_team = threads / lanes;
   using X = Values<Real, width, Access::wide>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
@@ -73,7 +76,7 @@ struct HeldRowsKernel {
   static constexpr Ahead ahead = reads_all ? Ahead::all : draws_ahead ? Ahead::of_row : Ahead::none;
   using Read = ReadAhead<X, ahead, C>;
   // No row is so short that it ends before these: it would have a narrower layout.
-  static constexpr int full = rows_per_team > 1 ? 0 : full_vectors<(ChainTypes<C>::row_stages > 1)>({lanes, vectors});
+  static constexpr int full = rows_per_team > 1 ? 0 : full_vectors<row_kind<C>>({lanes, vectors});
 
   template <class F>
   KOKKOS_FUNCTION void each(Place at, F const& visit) const {

@@ -25,16 +25,18 @@ template <class Real, int width, int lanes, int vectors, class C>
 struct KeptRowsKernel {
   static constexpr int threads = lanes, rows_per_team = 1;
   using X = Values<Real, width, Access::wide>;
-  // What is kept, and as little more as does without spilling.
+  // What is kept, and as little more as does without spilling. In double, 64 in all let two rows of 64 KiB be in
+  // flight.
   static constexpr bool is_narrow = vectors <= 2, reduces_once = ChainTypes<C>::row_stages == 1;
-  static constexpr int registers =
-      std::min(64, (reduces_once && !is_narrow ? 28 : 32) + 4 * vectors * ChainTypes<C>::input_chunks) +
-      ChainTypes<C>::extra_registers;
+  static constexpr int kept_registers = 4 * vectors * ChainTypes<C>::input_chunks,
+                       others = reduces_once && !is_narrow ? 28 : 32;
+  static constexpr int registers = std::is_same_v<Real, double>
+                                       ? std::min(64, others + kept_registers + ChainTypes<C>::extra_registers)
+                                       : std::min(64, others + kept_registers) + ChainTypes<C>::extra_registers;
   // What the stages after the reduction read comes with the row, where there are registers for it.
-  static constexpr bool keeps_all =
-      is_narrow && reduces_once &&
-      vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) + width * int(sizeof(Real)) / 4 + 16 <=
-          registers;
+  static constexpr bool keeps_all = reduces_once && vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) +
+                                                            width * int(sizeof(Real)) / 4 + 16 <=
+                                                        registers;
   using Kept = ReadAhead<X, keeps_all ? Ahead::all : Ahead::row_inputs, C>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
 

@@ -17,6 +17,7 @@
 
 #include <kfuse/backends/fragment.hpp>
 #include <kfuse/core/chain.hpp>
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/ledger.hpp>
 #include <kfuse/core/workspace.hpp>
 #include <kfuse/fused/attention_rows.hpp>

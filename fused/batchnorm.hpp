@@ -13,6 +13,7 @@
 #ifndef KFUSE_FUSED_BATCHNORM_HPP
 #define KFUSE_FUSED_BATCHNORM_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/batchnorm.hpp>
 

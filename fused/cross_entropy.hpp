@@ -16,6 +16,7 @@
 #ifndef KFUSE_FUSED_CROSS_ENTROPY_HPP
 #define KFUSE_FUSED_CROSS_ENTROPY_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/core/ledger.hpp>
 #include <kfuse/core/workspace.hpp>

@@ -7,6 +7,7 @@
 #ifndef KFUSE_FUSED_FOLD_BATCHNORM_HPP
 #define KFUSE_FUSED_FOLD_BATCHNORM_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/batchnorm.hpp>
 

@@ -12,6 +12,7 @@
 #define KFUSE_FUSED_LINEAR_HPP
 
 #include <kfuse/core/blas.hpp>
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/core/ledger.hpp>
 #include <kfuse/core/product_kernel.hpp>

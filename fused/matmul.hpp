@@ -9,6 +9,7 @@
 #define KFUSE_FUSED_MATMUL_HPP
 
 #include <kfuse/core/blas.hpp>
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/ledger.hpp>
 #include <kfuse/core/product_kernel.hpp>
 #include <kfuse/fused/stage/arithmetic.hpp>

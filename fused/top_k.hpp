@@ -12,6 +12,7 @@
 #ifndef KFUSE_FUSED_TOP_K_HPP
 #define KFUSE_FUSED_TOP_K_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/argmax.hpp>
 
@@ -162,7 +163,8 @@ void launch_top_k(Space const& space, Tensor<Element const, 2> const& x, Tensor<
                   Tensor<int, 2> const& indices) {
   using Kernel = TopKKernel<Element, access>;
   constexpr int lane_group = Backend<Space>::lanes;
-  int const lanes = Backend<Space>::is_host ? 1 : reducing_plan<false, 0>(x.extent(1), Kernel::width).layout.lanes;
+  constexpr RowKind kind{.pack_registers = 8};
+  int const lanes = Backend<Space>::is_host ? 1 : reducing_plan<kind>(x.extent(1), Kernel::width).layout.lanes;
   int const team = Backend<Space>::is_host ? 1 : std::max(lanes, 128), rows_here = team / lanes;
   launch(space, "kfuse::top_k", (std::ptrdiff_t(x.extent(0)) + rows_here - 1) / rows_here,
          lanes > lane_group ? Kernel::Scratch::bytes(team, lane_group) : 0, Kernel{x, values, indices, team, lanes});

@@ -20,7 +20,7 @@ using kfuse::fuse;
 using kfuse::load;
 using kfuse::store;
 using kfuse::impl::flat_plan;
-using kfuse::impl::reducing_plan;
+using kfuse::impl::reducing_plan, kfuse::impl::RowKind;
 using kfuse::impl::RowLayout;
 using kfuse::impl::RowPath;
 using namespace kfuse::test;
@@ -64,7 +64,13 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
     RowLayout layout;
     int segments;
   };
-  auto const one = reducing_plan<false, 1>, two = reducing_plan<true, 2>, no_inputs = reducing_plan<false, 0>;
+  constexpr RowKind one_input{.input_chunks = 1, .pack_registers = 8},
+      two_inputs{.several_reductions = true, .input_chunks = 2, .pack_registers = 8}, no_input{.pack_registers = 8},
+      floats{.input_chunks = 1, .pack_registers = 4}, two_of_floats{.input_chunks = 2, .pack_registers = 4},
+      doubles{.several_reductions = true, .input_chunks = 1, .pack_registers = 4, .in_double = true};
+  auto const one = reducing_plan<one_input>, two = reducing_plan<two_inputs>, no_inputs = reducing_plan<no_input>,
+             one_of_float = reducing_plan<floats>, two_of_float = reducing_plan<two_of_floats>,
+             two_in_double = reducing_plan<doubles>;
   for (Line const& line : {
            Line{1, 8, one, RowPath::held, {8, 1}, 1},
            Line{64, 8, one, RowPath::held, {8, 1}, 1},
@@ -72,7 +78,14 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
            Line{512, 8, one, RowPath::held, {32, 2}, 1},
            Line{4096, 8, one, RowPath::held, {256, 2}, 1},
            Line{4096, 8, two, RowPath::held, {128, 4}, 1},
-           Line{4096, 4, one, RowPath::wide, {256, 4}, 1},
+           Line{4096, 4, one_of_float, RowPath::held, {512, 2}, 1},
+           Line{4097, 4, one_of_float, RowPath::wide, {512, 4}, 1},
+           Line{16384, 4, two_of_float, RowPath::wide, {1024, 4}, 1},
+           Line{16385, 4, two_of_float, RowPath::passes, {512, 16}, 1},
+           Line{128, 2, two_in_double, RowPath::held, {16, 4}, 1},
+           Line{1024, 2, two_in_double, RowPath::held, {128, 4}, 1},
+           Line{16384, 2, two_in_double, RowPath::wide, {1024, 8}, 1},
+           Line{16385, 2, two_in_double, RowPath::passes, {256, 16}, 3},
            Line{8192, 8, one, RowPath::wide, {256, 4}, 1},
            Line{32768, 8, one, RowPath::wide, {512, 8}, 1},
            Line{32768, 8, two, RowPath::wide, {1024, 4}, 1},
@@ -97,7 +110,10 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
 TEST_CASE("every plan covers its row, and no segment of it is empty") {
   int wrong = 0;
   for (int const width : {1, 2, 4, 8})
-    for (auto const plan_of : {flat_plan, reducing_plan<false, 0>, reducing_plan<true, 1>, reducing_plan<false, 2>})
+    for (auto const plan_of : {flat_plan, reducing_plan<RowKind{.pack_registers = 8}>,
+                               reducing_plan<RowKind{.several_reductions = true, .input_chunks = 1}>,
+                               reducing_plan<RowKind{.several_reductions = true, .in_double = true}>,
+                               reducing_plan<RowKind{.input_chunks = 2, .pack_registers = 4}>})
       for (int columns = 1; columns < 300000; columns += columns < 5000 ? 1 : 997) {
         auto const plan = plan_of(columns, width);
         auto const held = std::int64_t(plan.segment_columns()) * plan.segments;

@@ -3,6 +3,7 @@
 #ifndef KFUSE_BACKENDS_CUDA_ARITHMETIC_HPP
 #define KFUSE_BACKENDS_CUDA_ARITHMETIC_HPP
 
+#include <kfuse/backends/gpu/exponential.hpp>
 #include <kfuse/backends/host/arithmetic.hpp>
 
 namespace kfuse::cuda {
@@ -53,8 +54,27 @@ KOKKOS_INLINE_FUNCTION float fp16_value(std::uint16_t bits) {
 #endif
 }
 
+// In memory for constants: as literals, each would take two instructions more.
+template <class P>
+static __constant__ auto coefficients_of = P::coefficients;
+template <class P>
+KOKKOS_FUNCTION double polynomial(double x) {
+#if defined(__CUDA_ARCH__)
+  double sum = coefficients_of<P>.of[0];
+#pragma unroll
+  for (int i = 1; i < P::coefficients.count; ++i) sum = fma(sum, x, coefficients_of<P>.of[i]);
+  return sum;
+#else
+  return host::polynomial<P>(x);
+#endif
+}
+
 KOKKOS_INLINE_FUNCTION double exp2(double x) {
+#if defined(__CUDA_ARCH__)
+  return gpu::exp2(x, polynomial<gpu::PowerOfTwo>);
+#else
   return host::exp2(x);
+#endif
 }
 KOKKOS_INLINE_FUNCTION float exp2(float x) {
 #if defined(__CUDA_ARCH__)
@@ -69,7 +89,11 @@ KOKKOS_INLINE_FUNCTION float exp2(float x) {
 // By the instruction for powers of two. What the rounded exponent lacks is multiplied in: for large exponents it would
 // cost five digits.
 KOKKOS_INLINE_FUNCTION double exp(double x) {
+#if defined(__CUDA_ARCH__)
+  return gpu::exp(x, polynomial<gpu::PowerOfTwo>);
+#else
   return host::exp(x);
+#endif
 }
 KOKKOS_INLINE_FUNCTION float exp(float x) {
 #if defined(__CUDA_ARCH__)
@@ -107,8 +131,16 @@ KOKKOS_INLINE_FUNCTION float divide(float a, float b) {
   return host::divide(a, b);
 #endif
 }
+// The instruction gives 20 bits; what is missing is 1 / (1 - e) = 1 + e + e^2 + ... of it.
 KOKKOS_INLINE_FUNCTION double reciprocal(double x) {
+#if defined(__CUDA_ARCH__)
+  double y;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+  double const e = fma(-x, y, 1.0);
+  return fma(y, fma(e, e, e), y);
+#else
   return host::reciprocal(x);
+#endif
 }
 KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
 #if defined(__CUDA_ARCH__)
@@ -120,7 +152,11 @@ KOKKOS_INLINE_FUNCTION float reciprocal(float x) {
 #endif
 }
 KOKKOS_INLINE_FUNCTION double reciprocal_sqrt(double x) {
+#if defined(__CUDA_ARCH__)
+  return rsqrt(x);
+#else
   return host::reciprocal_sqrt(x);
+#endif
 }
 KOKKOS_INLINE_FUNCTION float reciprocal_sqrt(float x) {
   return host::reciprocal_sqrt(x);

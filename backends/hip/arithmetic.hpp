@@ -3,6 +3,7 @@
 #ifndef KFUSE_BACKENDS_HIP_ARITHMETIC_HPP
 #define KFUSE_BACKENDS_HIP_ARITHMETIC_HPP
 
+#include <kfuse/backends/gpu/exponential.hpp>
 #include <kfuse/backends/host/arithmetic.hpp>
 
 namespace kfuse::hip {
@@ -11,7 +12,7 @@ using host::add;
 using host::bf16_bits;
 using host::bf16_pair_bits;
 using host::divide;
-using host::exp;
+using host::polynomial;
 using host::reciprocal_sqrt;
 
 KOKKOS_INLINE_FUNCTION double reciprocal(double x) {
@@ -44,7 +45,21 @@ KOKKOS_INLINE_FUNCTION float fp16_value(std::uint16_t bits) {
 }
 
 KOKKOS_INLINE_FUNCTION double exp2(double x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return gpu::exp2(x, polynomial<gpu::PowerOfTwo>);
+#else
   return host::exp2(x);
+#endif
+}
+KOKKOS_INLINE_FUNCTION double exp(double x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return gpu::exp(x, polynomial<gpu::PowerOfTwo>);
+#else
+  return host::exp(x);
+#endif
+}
+KOKKOS_INLINE_FUNCTION float exp(float x) {
+  return host::exp(x);
 }
 // Results below 2^-126 become zero.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {

@@ -67,6 +67,20 @@ KOKKOS_INLINE_FUNCTION std::uint32_t fp16_pair_bits(float low, float high) {
   return fp16_bits(low) | std::uint32_t(fp16_bits(high)) << 16;
 }
 
+// Of a polynomial, the highest power's first.
+template <int n>
+struct Coefficients {
+  static constexpr int count = n;
+  double of[n];
+};
+// The polynomial P::coefficients, by Horner's rule.
+template <class P>
+KOKKOS_FUNCTION double polynomial(double x) {
+  double sum = P::coefficients.of[0];
+  for (int i = 1; i < P::coefficients.count; ++i) sum = sum * x + P::coefficients.of[i];
+  return sum;
+}
+
 KOKKOS_INLINE_FUNCTION float exp(float x) {
   return Kokkos::exp(x);
 }
@@ -99,7 +113,7 @@ KOKKOS_INLINE_FUNCTION double add(double a, double b) {
 }
 
 // 2^x, a / b and 1 / x, to a few units in the last place. For b above 2^126 the quotient may be zero instead, and so
-// may powers and reciprocals below 2^-126.
+// may powers and reciprocals below 2^-126 (of double, powers below 2^-1021). Reciprocals of infinity may be NaN.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {
   return Kokkos::exp2(x);
 }

@@ -7,6 +7,7 @@
 #ifndef KFUSE_FUSED_STAGE_ARGMAX_HPP
 #define KFUSE_FUSED_STAGE_ARGMAX_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <Kokkos_Core.hpp>

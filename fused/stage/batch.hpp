@@ -7,6 +7,7 @@
 #ifndef KFUSE_FUSED_STAGE_BATCH_HPP
 #define KFUSE_FUSED_STAGE_BATCH_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/execute_rows.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 

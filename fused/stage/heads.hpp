@@ -9,6 +9,7 @@
 #ifndef KFUSE_FUSED_STAGE_HEADS_HPP
 #define KFUSE_FUSED_STAGE_HEADS_HPP
 
+#include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 

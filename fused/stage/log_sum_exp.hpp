@@ -2,7 +2,8 @@
 // log_softmax: y(c) = x(c) - m - log(sum over c of exp(x(c) - m)), m = max over c of x(c)
 //
 // The maximum and the sum come of one reduction, in which a sum is scaled down as its maximum grows (Milakov,
-// Gimelshein 2018). A pack finds its maximum first, so that scaling costs one exponential a pack, and nothing branches.
+// Gimelshein 2018). In float a pack finds its maximum first, so that scaling costs one exponential a pack, and nothing
+// branches. In double, whose exponentials cost most, only what is much larger scales the sum down.
 #ifndef KFUSE_FUSED_STAGE_LOG_SUM_EXP_HPP
 #define KFUSE_FUSED_STAGE_LOG_SUM_EXP_HPP
 
@@ -12,8 +13,9 @@ namespace kfuse {
 
 namespace impl {
 
-// sum over v of exp(v - high), high the largest v. It begins with the lowest finite number: infinity is never taken
-// from infinity, and values of -infinity add nothing. A NaN, or +infinity, makes the sum NaN.
+// sum over v of exp(v - high), high the largest v, or in double one that no v exceeds by more than 8. It begins with
+// the lowest finite number: infinity is never taken from infinity, and values of -infinity add nothing. A NaN, or
+// +infinity, makes the sum NaN.
 template <class Real>
 struct ExponentialSum {
   Real high = -Kokkos::Experimental::finite_max_v<Real>;
@@ -26,16 +28,39 @@ KOKKOS_FUNCTION Real exponential(Real v, Real high) {
   return backend::exp2(backend::add(v, -high) * log2_e<Real>);
 }
 
-template <class Real, class X>
-KOKKOS_FUNCTION void add_exponentials(ExponentialSum<Real>& s, X const& x) {
-  Real high = s.high;
-#pragma unroll
-  for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which the sum does not
-  Real sum = exponential(x[0], high);
+// sum over i of exp(x(i) - high)
+template <class X>
+KOKKOS_FUNCTION typename X::Real sum_of_exponentials(X const& x, typename X::Real high) {
+  auto sum = exponential(x[0], high);
 #pragma unroll
   for (int i = 1; i < X::width; ++i) sum = backend::add(sum, exponential(x[i], high));
+  return sum;
+}
+template <class Real, class X>
+KOKKOS_FUNCTION Real maximum(Real high, X const& x) {
+#pragma unroll
+  for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which sums do not
+  return high;
+}
+
+template <class X>
+KOKKOS_FUNCTION void add_exponentials(ExponentialSum<float>& s, X const& x) {
+  float const high = maximum(s.high, x), sum = sum_of_exponentials(x, high);
   s.sum = s.sum * exponential(s.high, high) + sum;
   s.high = high;
+}
+template <class X>
+KOKKOS_FUNCTION void add_exponentials(ExponentialSum<double>& s, X const& x) {
+  double const bound = s.high + 8;
+  bool exceeds = false;
+#pragma unroll
+  for (auto v : x) exceeds = exceeds || v > bound;
+  if (exceeds) {
+    double const high = maximum(s.high, x);
+    s.sum *= exponential(s.high, high);
+    s.high = high;
+  }
+  s.sum = backend::add(s.sum, sum_of_exponentials(x, s.high));
 }
 
 template <class Real>

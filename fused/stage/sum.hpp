@@ -30,14 +30,20 @@ template <std::floating_point Sum, std::floating_point Real>
 KOKKOS_FUNCTION void add_to(Sum& sum, Real v) {
   sum = backend::add(sum, Sum(v));
 }
+// What `total`, the rounded a + b, lacks of it: the same either way round.
+KOKKOS_INLINE_FUNCTION double lost_in(double total, double a, double b) {
+  double const added = total - a;
+  return backend::add(a, -(total - added)) + backend::add(b, -added);
+}
 KOKKOS_INLINE_FUNCTION void add_to(ExactSum& s, double v) {
-  double const total = backend::add(s.sum, v), added = total - s.sum;
-  s.lost += (s.sum - (total - added)) + backend::add(v, -added);
+  double const total = backend::add(s.sum, v);
+  s.lost += lost_in(total, s.sum, v);
   s.sum = total;
 }
 KOKKOS_INLINE_FUNCTION void add_to(ExactSum& a, ExactSum const& b) {
-  add_to(a, b.sum);
-  a.lost += b.lost;
+  double const total = backend::add(a.sum, b.sum);
+  a.lost = (a.lost + b.lost) + lost_in(total, a.sum, b.sum);
+  a.sum = total;
 }
 
 // The sum, in the type of what was added up.
@@ -65,6 +71,7 @@ KOKKOS_FUNCTION typename X::Real sum_in_pairs(X const& x, F const& f) {
 template <Summation summation>
 struct SumOfRow {
   using stage = RowStage;
+  static constexpr bool commutes = true;
   template <class Real>
   using Sum = std::conditional_t<std::is_same_v<Real, double>, ExactSum,
                                  std::conditional_t<summation == Summation::plain, float, double>>;
