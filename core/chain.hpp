@@ -266,8 +266,9 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int row_stages = (int(is_stage_kind<S, RowStage>) + ... + 0);
   // A double takes two registers, and so do elements that are wider than those which set the width.
   static constexpr int widest = std::max({0, size_or<typename StageElement<S>::type>(0)...});
-  static constexpr int extra_registers = std::max({0, extra_registers_of<S>()...}) +
-                                         (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
+  static constexpr int stage_registers = std::max({0, extra_registers_of<S>()...});
+  static constexpr int extra_registers =
+      stage_registers + (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
   // Registers that keep the row inputs of a pack, in fours. 0: they are not kept, because there are none, or too many
   // (as two inputs of double are, whose sum takes half), or values of other places are needed.
@@ -281,9 +282,7 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int readers = (int(reads_memory<S>) + ... + 0), row_inputs = (int(is_row_input<S>) + ... + 0);
   static constexpr int all_chunks = (chunks_of<S>() + ... + 0);
   static constexpr int input_chunks =
-      has_pairs || all_chunks > (std::is_same_v<Real, double> ? 1 : 2) || std::max({0, extra_registers_of<S>()...}) > 16
-          ? 0
-          : all_chunks;
+      has_pairs || all_chunks > (std::is_same_v<Real, double> ? 1 : 2) || stage_registers > 16 ? 0 : all_chunks;
   static constexpr int pack_registers = width * int(sizeof(Real)) / 4;
   // Does a stage write values, so that reductions alone are not enough?
   static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);

@@ -126,9 +126,8 @@ struct FlatKernel {
 // launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
 template <class Real, int width, Access access, class C>
 struct PassRowsKernel {
-  static constexpr bool in_double = std::is_same_v<Real, double>;
-  static constexpr int threads = access == Access::wide ? segment_layout(in_double).lanes : 1024;
-  static constexpr int registers = access == Access::wide && in_double ? 80 : 64;
+  static constexpr int threads = access == Access::wide ? segment_layout<row_kind<C>>.lanes : 1024;
+  static constexpr int registers = threads < 512 ? 80 : 64;
   static constexpr int whole_rows = -1;
   static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});

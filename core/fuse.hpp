@@ -25,7 +25,7 @@ namespace impl {
 
 // Lanes count on past their row's end by less than this margin: to the end of a segment, of packs of at most 8 values.
 constexpr int largest_columns = std::numeric_limits<int>::max() - 65535;
-static_assert(8 * segment_layout(false).packs() - 1 <= 65535);
+static_assert(8 * segment_layout<RowKind{}>.packs() - 1 <= 65535);
 
 // Would it pay to give each segment of a row a team? Only where whole rows leave half of the device idle.
 template <class Space>

@@ -33,10 +33,12 @@ struct KeptRowsKernel {
   static constexpr int registers = std::is_same_v<Real, double>
                                        ? std::min(64, others + kept_registers + ChainTypes<C>::extra_registers)
                                        : std::min(64, others + kept_registers) + ChainTypes<C>::extra_registers;
-  // What the stages after the reduction read comes with the row, where there are registers for it.
-  static constexpr bool keeps_all = reduces_once && vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) +
-                                                            width * int(sizeof(Real)) / 4 + 16 <=
-                                                        registers;
+  // What the stages after the reduction read comes with the row, where there are registers for it: of narrow rows, and
+  // in double, whose packs are small.
+  static constexpr int all_registers =
+      vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) + width * int(sizeof(Real)) / 4 + 16;
+  static constexpr bool keeps_all =
+      reduces_once && (is_narrow || std::is_same_v<Real, double>)&&all_registers <= registers;
   using Kept = ReadAhead<X, keeps_all ? Ahead::all : Ahead::row_inputs, C>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
 

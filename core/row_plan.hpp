@@ -26,9 +26,10 @@ struct RowKind {
   int input_chunks = 0;    // ChainTypes::input_chunks
   int pack_registers = 4;  // of a pack of values: 4, or 8 where the narrowest elements have 16 bits and less
   bool in_double = false;
+  bool needs_registers = false;  // stages have registers of their own (extra_registers)
 };
 
-// Rows of up to 512 packs, or 1024 small ones. Two packs a lane keep enough bytes in flight at low register use; with
+// Rows of up to 512 packs, or 1024 in fp32. Two packs a lane keep enough bytes in flight at low register use; with
 // several reductions fewer lanes, and so fewer barriers or none, are faster (H200, 2026-11-29), and in double, whose
 // sums take most to merge, fewer still.
 template <RowKind kind>
@@ -39,7 +40,7 @@ constexpr auto make_narrow_layouts() {
   else if constexpr (kind.several_reductions)
     return std::array{RowLayout{8, 1},  RowLayout{8, 2},  RowLayout{16, 2}, RowLayout{32, 2},
                       RowLayout{32, 4}, RowLayout{64, 4}, RowLayout{128, 4}};
-  else if constexpr (kind.pack_registers <= 4)
+  else if constexpr (kind.pack_registers <= 4 && !kind.in_double)
     return std::array{RowLayout{8, 1},  RowLayout{8, 2},   RowLayout{16, 2},  RowLayout{32, 2},
                       RowLayout{64, 2}, RowLayout{128, 2}, RowLayout{256, 2}, RowLayout{512, 2}};
   else
@@ -61,11 +62,11 @@ template <RowKind kind>
 constexpr auto make_wide_layouts() {
   if constexpr (kind.input_chunks == 1 && kind.several_reductions)
     return std::array{RowLayout{256, 4}, RowLayout{256, 8}, RowLayout{512, 8}, RowLayout{1024, 8}};
-  else if constexpr (kind.input_chunks == 1 && kind.pack_registers > 4)
+  else if constexpr (kind.input_chunks == 1 && (kind.pack_registers > 4 || kind.in_double))
     return std::array{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{512, 8}, RowLayout{1024, 8}};
   else if constexpr (kind.input_chunks == 1)
     return std::array{RowLayout{512, 4}, RowLayout{512, 8}, RowLayout{1024, 8}};
-  else if constexpr (kind.pack_registers > 4 || kind.several_reductions)
+  else if constexpr (kind.pack_registers > 4 || kind.in_double || kind.several_reductions)
     return std::array{RowLayout{256, 4}, RowLayout{512, 4}, RowLayout{1024, 4}};
   else
     return std::array{RowLayout{512, 4}, RowLayout{1024, 4}};
@@ -73,10 +74,10 @@ constexpr auto make_wide_layouts() {
 template <RowKind kind>
 constexpr auto wide_layouts = make_wide_layouts<kind>();
 // Rows that are not held go by segments of this many packs. Merging the sums of a segment takes a lane about as long as
-// five packs of logits. In double, where lanes need more registers, more teams find room if they are smaller.
-constexpr RowLayout segment_layout(bool in_double) {
-  return in_double ? RowLayout{256, 16} : RowLayout{512, 16};
-}
+// five packs of logits. In double, where stages compute most of the time, smaller teams have the registers for it;
+// where they do not, more rows at once would only find less of theirs in the cache when they are read again.
+template <RowKind kind>
+constexpr RowLayout segment_layout = kind.in_double&& kind.needs_registers ? RowLayout{256, 16} : RowLayout{512, 16};
 // Without a reduction a team has so many lanes, with two packs or more each (FlatKernel), wherever they lie; on the
 // host, a row goes by segments of so many packs.
 constexpr RowLayout flat_layout{256, 2};
@@ -99,7 +100,7 @@ constexpr RowPlan reducing_plan(int columns, int width) {
     if (packs <= layout.packs()) return {RowPath::held, layout, width, 1};
   for (RowLayout const layout : wide_layouts<kind>)
     if (packs <= layout.packs()) return {RowPath::wide, layout, width, 1};
-  constexpr RowLayout segment = segment_layout(kind.in_double);
+  constexpr RowLayout segment = segment_layout<kind>;
   return {RowPath::passes, segment, width, (packs + segment.packs() - 1) / segment.packs()};
 }
 constexpr RowPlan flat_plan(int columns, int width) {
@@ -110,7 +111,8 @@ template <class C>
 constexpr RowKind row_kind{.several_reductions = ChainTypes<C>::row_stages > 1,
                            .input_chunks = ChainTypes<C>::input_chunks,
                            .pack_registers = ChainTypes<C>::pack_registers,
-                           .in_double = std::is_same_v<typename ChainTypes<C>::Real, double>};
+                           .in_double = std::is_same_v<typename ChainTypes<C>::Real, double>,
+                           .needs_registers = ChainTypes<C>::stage_registers > 0};
 // Of a chain, whose packs are narrower where it is run value by value.
 template <class C>
 constexpr RowPlan row_plan(int columns, int width) {

@@ -20,7 +20,8 @@ namespace {
 
 using namespace kfuse::test;
 
-constexpr double infinity = std::numeric_limits<double>::infinity(), nan_value = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity(),
+                 nan_value = std::numeric_limits<double>::quiet_NaN();
 constexpr double largest = std::numeric_limits<double>::max(), smallest = std::numeric_limits<double>::denorm_min();
 
 // f(x) of each, where stages run.
@@ -43,10 +44,14 @@ struct BackendExp {
   KOKKOS_FUNCTION double operator()(double x) const { return kfuse::backend::exp(x); }
 };
 struct PortableExp2 {
-  KOKKOS_FUNCTION double operator()(double x) const { return kfuse::gpu::exp2(x, kfuse::backend::polynomial<kfuse::gpu::PowerOfTwo>); }
+  KOKKOS_FUNCTION double operator()(double x) const {
+    return kfuse::gpu::exp2(x, kfuse::backend::polynomial<kfuse::gpu::PowerOfTwo>);
+  }
 };
 struct PortableExp {
-  KOKKOS_FUNCTION double operator()(double x) const { return kfuse::gpu::exp(x, kfuse::backend::polynomial<kfuse::gpu::PowerOfTwo>); }
+  KOKKOS_FUNCTION double operator()(double x) const {
+    return kfuse::gpu::exp(x, kfuse::backend::polynomial<kfuse::gpu::PowerOfTwo>);
+  }
 };
 struct Reciprocal {
   KOKKOS_FUNCTION double operator()(double x) const { return kfuse::backend::reciprocal(x); }
@@ -79,8 +84,8 @@ double deviation_of(F const& f, std::vector<double> const& x, Expected const& ex
 
 template <class F>
 void check_ends(F const& f, double last, double overflow, double underflow) {
-  std::vector<double> const x{overflow, 1e4, 1e15,      1e300,     largest,   infinity, underflow,
-                              -1e4,     -1e15, -1e300, -largest, -infinity, 0,        -0.0,
+  std::vector<double> const x{overflow, 1e4,       1e15,   1e300,     largest,   infinity, underflow,
+                              -1e4,     -1e15,     -1e300, -largest,  -infinity, 0,        -0.0,
                               smallest, -smallest, 1e-300, nan_value, last};
   auto const y = applied(f, x);
   for (int i = 0; i < 6; ++i) CHECK(y[i] == infinity);

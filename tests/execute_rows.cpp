@@ -67,10 +67,13 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
   constexpr RowKind one_input{.input_chunks = 1, .pack_registers = 8},
       two_inputs{.several_reductions = true, .input_chunks = 2, .pack_registers = 8}, no_input{.pack_registers = 8},
       floats{.input_chunks = 1, .pack_registers = 4}, two_of_floats{.input_chunks = 2, .pack_registers = 4},
-      doubles{.several_reductions = true, .input_chunks = 1, .pack_registers = 4, .in_double = true};
+      doubles{.several_reductions = true, .input_chunks = 1, .pack_registers = 4, .in_double = true},
+      one_of_double{.input_chunks = 1, .pack_registers = 4, .in_double = true},
+      computing{.several_reductions = true, .input_chunks = 1, .in_double = true, .needs_registers = true};
   auto const one = reducing_plan<one_input>, two = reducing_plan<two_inputs>, no_inputs = reducing_plan<no_input>,
              one_of_float = reducing_plan<floats>, two_of_float = reducing_plan<two_of_floats>,
-             two_in_double = reducing_plan<doubles>;
+             two_in_double = reducing_plan<doubles>, two_that_compute = reducing_plan<computing>,
+             one_in_double = reducing_plan<one_of_double>;
   for (Line const& line : {
            Line{1, 8, one, RowPath::held, {8, 1}, 1},
            Line{64, 8, one, RowPath::held, {8, 1}, 1},
@@ -85,7 +88,9 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
            Line{128, 2, two_in_double, RowPath::held, {16, 4}, 1},
            Line{1024, 2, two_in_double, RowPath::held, {128, 4}, 1},
            Line{16384, 2, two_in_double, RowPath::wide, {1024, 8}, 1},
-           Line{16385, 2, two_in_double, RowPath::passes, {256, 16}, 3},
+           Line{16385, 2, two_in_double, RowPath::passes, {512, 16}, 2},
+           Line{16385, 2, two_that_compute, RowPath::passes, {256, 16}, 3},
+           Line{2048, 2, one_in_double, RowPath::wide, {256, 4}, 1},
            Line{8192, 8, one, RowPath::wide, {256, 4}, 1},
            Line{32768, 8, one, RowPath::wide, {512, 8}, 1},
            Line{32768, 8, two, RowPath::wide, {1024, 4}, 1},

@@ -96,7 +96,7 @@ def runs_elsewhere(records):
 
 def table(build):
     columns = {"host, run": ran_on_host(build)}
-    columns |= runs_elsewhere(json.loads(path.read_text()) for path in (ROOT / "tests/data/runs").glob("*.json"))
+    columns |= runs_elsewhere(json.loads(path.read_text()) for path in sorted((ROOT / "tests/data/runs").glob("*.json")))
     for vendor, pattern in VENDORS.items():
         columns[f"{vendor}, compiled"] = compiled(pattern)
     lines = ["| operator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

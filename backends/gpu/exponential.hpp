@@ -25,10 +25,17 @@ constexpr double rounding = 6755399441055744.0;  // 3 2^51
 
 // 2^(f + 1) for |f| <= 1/2. The error is 2e-16 of it.
 struct PowerOfTwo {
-  static constexpr host::Coefficients<11> coefficients{
-      0x1.e3994d51379a6p-27, 0x1.b6741027c6911p-23, 0x1.62c157d2e61d9p-19, 0x1.ffcb55e8095e5p-16,
-      0x1.4309126061413p-12, 0x1.5d87fe9cc5bd8p-9,  0x1.3b2ab6fbde0c2p-6,  0x1.c6b08d703d48dp-4,
-      0x1.ebfbdff82c3b9p-2,  0x1.62e42fefa3a17p+0,  2.0};
+  static constexpr host::Coefficients<11> coefficients{0x1.e3994d51379a6p-27,
+                                                       0x1.b6741027c6911p-23,
+                                                       0x1.62c157d2e61d9p-19,
+                                                       0x1.ffcb55e8095e5p-16,
+                                                       0x1.4309126061413p-12,
+                                                       0x1.5d87fe9cc5bd8p-9,
+                                                       0x1.3b2ab6fbde0c2p-6,
+                                                       0x1.c6b08d703d48dp-4,
+                                                       0x1.ebfbdff82c3b9p-2,
+                                                       0x1.62e42fefa3a17p+0,
+                                                       2.0};
 };
 
 // power 2^(n - 1) for the integer n in the lower bits of `shifted`, where `power` is about 2: 2^n alone would be

@@ -28,24 +28,14 @@ KOKKOS_FUNCTION Real exponential(Real v, Real high) {
   return backend::exp2(backend::add(v, -high) * log2_e<Real>);
 }
 
-// sum over i of exp(x(i) - high)
-template <class X>
-KOKKOS_FUNCTION typename X::Real sum_of_exponentials(X const& x, typename X::Real high) {
-  auto sum = exponential(x[0], high);
-#pragma unroll
-  for (int i = 1; i < X::width; ++i) sum = backend::add(sum, exponential(x[i], high));
-  return sum;
-}
-template <class Real, class X>
-KOKKOS_FUNCTION Real maximum(Real high, X const& x) {
-#pragma unroll
-  for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which sums do not
-  return high;
-}
-
 template <class X>
 KOKKOS_FUNCTION void add_exponentials(ExponentialSum<float>& s, X const& x) {
-  float const high = maximum(s.high, x), sum = sum_of_exponentials(x, high);
+  float high = s.high;
+#pragma unroll
+  for (auto v : x) high = Kokkos::fmax(high, v);  // passes over NaNs, which the sum does not
+  float sum = exponential(x[0], high);
+#pragma unroll
+  for (int i = 1; i < X::width; ++i) sum = backend::add(sum, exponential(x[i], high));
   s.sum = s.sum * exponential(s.high, high) + sum;
   s.high = high;
 }
@@ -56,11 +46,15 @@ KOKKOS_FUNCTION void add_exponentials(ExponentialSum<double>& s, X const& x) {
 #pragma unroll
   for (auto v : x) exceeds = exceeds || v > bound;
   if (exceeds) {
-    double const high = maximum(s.high, x);
+    double high = s.high;
+    for (auto v : x) high = Kokkos::fmax(high, v);
     s.sum *= exponential(s.high, high);
     s.high = high;
   }
-  s.sum = backend::add(s.sum, sum_of_exponentials(x, s.high));
+  double sum = exponential(x[0], s.high);
+#pragma unroll
+  for (int i = 1; i < X::width; ++i) sum = backend::add(sum, exponential(x[i], s.high));
+  s.sum = backend::add(s.sum, sum);
 }
 
 template <class Real>
