@@ -38,6 +38,8 @@
 //   void check(std::string_view where, Shape) const       throws kfuse::Error
 //   DataStatus status; RandomSource random      members: what it reports, and the numbers it draws
 //   static constexpr int flops = n  operations for each value
+//   static constexpr bool computes_at_length = true   taking values in takes longer than reading them, in double: lanes
+//                                   with more registers then do it
 //   static constexpr bool commutes = true   merging gives the same either way round (but for the sign of a zero)
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
@@ -244,6 +246,10 @@ template <class S>
 constexpr bool is_drawn = requires {
   requires S::drawn;
 };
+template <class S>
+constexpr bool computes_at_length = requires {
+  requires S::computes_at_length;
+};
 
 // A chain works in double as soon as one of its stages touches doubles.
 template <class C>
@@ -271,7 +277,7 @@ struct ChainTypes<Chain<S...>> {
       stage_registers + (std::is_same_v<Real, double> ? 16 : 0) + (widest * width > 16 ? 8 : 0);
   static constexpr bool has_pairs = (is_stage_kind<S, PairStage> || ...);
   // Registers that keep the row inputs of a pack, in fours. 0: they are not kept, because there are none, or too many
-  // (as two inputs of double are, whose sum takes half), or values of other places are needed.
+  // (two inputs of double, of which rows held as values take half), or values of other places are needed.
   template <class Given>
   static constexpr int chunks_of() {
     if constexpr (is_row_input<Given>)
@@ -288,6 +294,7 @@ struct ChainTypes<Chain<S...>> {
   static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);
   static constexpr bool draws = (is_drawn<S> || ...);
+  static constexpr bool computes = (computes_at_length<S> || ...);
 };
 
 template <class S>

@@ -352,8 +352,8 @@ void launch_held(Space const& space, std::string const& label, C const& chain, S
     if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
     using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
     using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
-    // As it was read, a row of 16 bits takes half of the registers, so that the weight comes with it, before any of it
-    // is waited for. One of fp32 or fp64 takes as many either way.
+    // As it was read, a row of 16 bits takes half of the registers, and its weight comes with it, before any of it is
+    // waited for.
     constexpr bool keeps =
         ChainTypes<C>::row_stages == 1 && ChainTypes<C>::input_chunks == 1 && Held::rows_per_team == 1;
     launch_in_registers<std::conditional_t<keeps, Kept, Held>>(space, label, chain, shape);

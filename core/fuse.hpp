@@ -25,7 +25,6 @@ namespace impl {
 
 // Lanes count on past their row's end by less than this margin: to the end of a segment, of packs of at most 8 values.
 constexpr int largest_columns = std::numeric_limits<int>::max() - 65535;
-static_assert(8 * segment_layout<RowKind{}>.packs() - 1 <= 65535);
 
 // Would it pay to give each segment of a row a team? Only where whole rows leave half of the device idle.
 template <class Space>
@@ -41,6 +40,7 @@ class Fusion {
   using C = Chain<S...>;
   using Types = ChainTypes<C>;
   using Real = typename Types::Real;
+  static_assert(Types::width * segment_layout<row_kind<C>>.packs() - 1 <= 65535, "largest_columns leaves as much room");
   static_assert((reaches<Space, S>() && ...),
                 "kfuse: the execution space cannot reach the memory of a View in this chain");
 

@@ -38,7 +38,7 @@ struct KeptRowsKernel {
   static constexpr int all_registers =
       vectors * registers_ahead<X, Ahead::all>(std::type_identity<C>{}) + width * int(sizeof(Real)) / 4 + 16;
   static constexpr bool keeps_all =
-      reduces_once && (is_narrow || std::is_same_v<Real, double>)&&all_registers <= registers;
+      reduces_once && all_registers <= registers && (is_narrow || std::is_same_v<Real, double>);
   using Kept = ReadAhead<X, keeps_all ? Ahead::all : Ahead::row_inputs, C>;
   using Scratch = ReduceScratch<slot_bytes<Real>(std::type_identity<C>{})>;
 

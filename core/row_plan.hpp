@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rows are spread over lanes, and with it the order of every reduction: a function of the row's length and the
-// width of its packs alone.
+// How rows are spread over lanes, and with it the order of every reduction: a function of the chain, its element types
+// and the row's length alone.
 #ifndef KFUSE_CORE_ROW_PLAN_HPP
 #define KFUSE_CORE_ROW_PLAN_HPP
 
@@ -24,14 +24,14 @@ struct RowLayout {
 struct RowKind {
   bool several_reductions = false;
   int input_chunks = 0;    // ChainTypes::input_chunks
-  int pack_registers = 4;  // of a pack of values: 4, or 8 where the narrowest elements have 16 bits and less
+  int pack_registers = 4;  // of a pack of values: 4; 8 where the narrowest elements have 16 bits, 16 if in double
   bool in_double = false;
-  bool needs_registers = false;  // stages have registers of their own (extra_registers)
+  bool computes = false;  // a stage computes at length
 };
 
-// Rows of up to 512 packs, or 1024 in fp32. Two packs a lane keep enough bytes in flight at low register use; with
-// several reductions fewer lanes, and so fewer barriers or none, are faster (H200, 2026-11-29), and in double, whose
-// sums take most to merge, fewer still.
+// Rows of up to 512 packs, or of 1024 that are reduced once in fp32. Two packs a lane keep enough bytes in flight at
+// low register use; with several reductions fewer lanes, and so fewer barriers or none, are faster (H200, 2026-11-29),
+// and in double, whose sums take most to merge, fewer still.
 template <RowKind kind>
 constexpr auto make_narrow_layouts() {
   if constexpr (kind.several_reductions && kind.in_double && kind.pack_registers <= 4)
@@ -74,10 +74,10 @@ constexpr auto make_wide_layouts() {
 template <RowKind kind>
 constexpr auto wide_layouts = make_wide_layouts<kind>();
 // Rows that are not held go by segments of this many packs. Merging the sums of a segment takes a lane about as long as
-// five packs of logits. In double, where stages compute most of the time, smaller teams have the registers for it;
-// where they do not, more rows at once would only find less of theirs in the cache when they are read again.
+// five packs of logits. In double, smaller teams have the registers for stages that compute at length; where there are
+// none, more rows at once would only find less of theirs in the cache when they are read again.
 template <RowKind kind>
-constexpr RowLayout segment_layout = kind.in_double&& kind.needs_registers ? RowLayout{256, 16} : RowLayout{512, 16};
+constexpr RowLayout segment_layout{kind.in_double && kind.computes ? 256 : 512, 16};
 // Without a reduction a team has so many lanes, with two packs or more each (FlatKernel), wherever they lie; on the
 // host, a row goes by segments of so many packs.
 constexpr RowLayout flat_layout{256, 2};
@@ -112,7 +112,7 @@ constexpr RowKind row_kind{.several_reductions = ChainTypes<C>::row_stages > 1,
                            .input_chunks = ChainTypes<C>::input_chunks,
                            .pack_registers = ChainTypes<C>::pack_registers,
                            .in_double = std::is_same_v<typename ChainTypes<C>::Real, double>,
-                           .needs_registers = ChainTypes<C>::stage_registers > 0};
+                           .computes = ChainTypes<C>::computes};
 // Of a chain, whose packs are narrower where it is run value by value.
 template <class C>
 constexpr RowPlan row_plan(int columns, int width) {

@@ -163,7 +163,7 @@ void launch_top_k(Space const& space, Tensor<Element const, 2> const& x, Tensor<
                   Tensor<int, 2> const& indices) {
   using Kernel = TopKKernel<Element, access>;
   constexpr int lane_group = Backend<Space>::lanes;
-  constexpr RowKind kind{.pack_registers = 8};
+  constexpr RowKind kind{.pack_registers = 8};  // for its layouts, which end at 1024 lanes with four packs
   int const lanes = Backend<Space>::is_host ? 1 : reducing_plan<kind>(x.extent(1), Kernel::width).layout.lanes;
   int const team = Backend<Space>::is_host ? 1 : std::max(lanes, 128), rows_here = team / lanes;
   launch(space, "kfuse::top_k", (std::ptrdiff_t(x.extent(0)) + rows_here - 1) / rows_here,

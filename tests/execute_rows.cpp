@@ -9,6 +9,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "support.hpp"
@@ -56,7 +58,27 @@ std::vector<double> run(std::vector<double> const& x, int columns, Stages const&
   return out.values();
 }
 
-TEST_CASE("the plan is the smallest layout that holds a row, and depends on nothing but its length") {
+// What a chain of these element types, in and out, is taken for.
+template <class In, class Out, class... S>
+constexpr RowKind kind_of(S const&...) {
+  return kfuse::impl::row_kind<kfuse::Chain<kfuse::Load<In, void>, S..., kfuse::Store<Out, void>>>;
+}
+TEST_CASE("the kind of a row follows from the stages and their element types") {
+  auto const is = [](RowKind const& a, RowKind const& b) {
+    return a.several_reductions == b.several_reductions && a.input_chunks == b.input_chunks &&
+           a.pack_registers == b.pack_registers && a.in_double == b.in_double && a.computes == b.computes;
+  };
+  kfuse::RootMeanSquare<> const squares(1e-6);
+  CHECK(is(kind_of<double, double>(squares), {false, 1, 4, true, false}));
+  CHECK(is(kind_of<float, float>(squares), {false, 1, 4, false, false}));
+  CHECK(is(kind_of<bf16, bf16>(squares), {false, 1, 8, false, false}));
+  CHECK(is(kind_of<double, bf16>(squares), {false, 0, 16, true, false}));
+  CHECK(is(kind_of<bf16, double>(squares), {false, 1, 16, true, false}));
+  CHECK(is(kind_of<double, double>(kfuse::Center(), squares, kfuse::gelu()), {true, 1, 4, true, false}));
+  CHECK(is(kind_of<double, double>(kfuse::log_softmax()), {false, 1, 4, true, true}));
+  CHECK(is(kind_of<float, float>(kfuse::log_softmax()), {false, 1, 4, false, true}));
+}
+TEST_CASE("the plan is the smallest layout that holds a row, and depends on the chain and its length alone") {
   struct Line {
     int columns, width;
     kfuse::impl::RowPlan (*plan)(int columns, int width);
@@ -69,7 +91,7 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
       floats{.input_chunks = 1, .pack_registers = 4}, two_of_floats{.input_chunks = 2, .pack_registers = 4},
       doubles{.several_reductions = true, .input_chunks = 1, .pack_registers = 4, .in_double = true},
       one_of_double{.input_chunks = 1, .pack_registers = 4, .in_double = true},
-      computing{.several_reductions = true, .input_chunks = 1, .in_double = true, .needs_registers = true};
+      computing{.several_reductions = true, .input_chunks = 1, .in_double = true, .computes = true};
   auto const one = reducing_plan<one_input>, two = reducing_plan<two_inputs>, no_inputs = reducing_plan<no_input>,
              one_of_float = reducing_plan<floats>, two_of_float = reducing_plan<two_of_floats>,
              two_in_double = reducing_plan<doubles>, two_that_compute = reducing_plan<computing>,
@@ -112,13 +134,21 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on noth
     CHECK(plan.width == line.width);
   }
 }
+// The plans of all kinds of rows, and of chains without reductions.
+template <std::size_t... i>
+std::vector<kfuse::impl::RowPlan (*)(int, int)> all_plans(std::index_sequence<i...>) {
+  return {flat_plan, reducing_plan<RowKind{.several_reductions = i % 2 == 1,
+                                           .input_chunks = int(i / 2 % 3),
+                                           .pack_registers = i / 6 % 3 == 0   ? 4
+                                                             : i / 6 % 3 == 1 ? 8
+                                                                              : 16,
+                                           .in_double = i / 6 % 3 == 2 || i / 18 == 1,
+                                           .computes = i / 18 == 1}>...};
+}
 TEST_CASE("every plan covers its row, and no segment of it is empty") {
   int wrong = 0;
   for (int const width : {1, 2, 4, 8})
-    for (auto const plan_of : {flat_plan, reducing_plan<RowKind{.pack_registers = 8}>,
-                               reducing_plan<RowKind{.several_reductions = true, .input_chunks = 1}>,
-                               reducing_plan<RowKind{.several_reductions = true, .in_double = true}>,
-                               reducing_plan<RowKind{.input_chunks = 2, .pack_registers = 4}>})
+    for (auto const plan_of : all_plans(std::make_index_sequence<36>()))
       for (int columns = 1; columns < 300000; columns += columns < 5000 ? 1 : 997) {
         auto const plan = plan_of(columns, width);
         auto const held = std::int64_t(plan.segment_columns()) * plan.segments;

@@ -8,12 +8,15 @@
 #include <kfuse/fused/stage/heads.hpp>
 #include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/mask.hpp>
+#include <kfuse/fused/stage/norm.hpp>
 #include <kfuse/fused/stage/softmax.hpp>
+#include <kfuse/fused/stage/sum_into.hpp>
 #include <kfuse/fused/stage/uniform.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <typeinfo>
@@ -216,6 +219,9 @@ void check_commutes(Stage const& stage) {
                         Real(0.1),
                         80,
                         Real(1e30),
+                        -std::numeric_limits<Real>::max(),
+                        std::numeric_limits<Real>::max(),
+                        Real(-0x1.a2d2ee362e0d7p+1022),  // infinite in float
                         Real(infinity),
                         Kokkos::Experimental::quiet_NaN_v<Real>};
   auto sum_of = [&](Real u, Real v, int column) {
@@ -232,7 +238,11 @@ void check_commutes(Stage const& stage) {
           auto first = a, second = b;
           stage.merge(first, b);
           stage.merge(second, a);
-          if constexpr (requires { first.index; })
+          if constexpr (requires { first.lost; })
+            REQUIRE((same(first.sum, second.sum) && same(first.lost, second.lost)));
+          else if constexpr (std::is_floating_point_v<decltype(first)>)
+            REQUIRE(same(first, second));
+          else if constexpr (requires { first.index; })
             REQUIRE((first.index == second.index && same(first.value, second.value)));
           else
             REQUIRE((first.high == second.high && same(first.sum, second.sum)));
@@ -245,6 +255,10 @@ TEST_CASE_TEMPLATE("sums that are said to merge the same either way round do so"
   check_commutes<Real>(kfuse::LogSoftmax());
   check_commutes<Real>(kfuse::Argmax<float>());
   check_commutes<Real>(kfuse::SoftmaxWithSinks<float>{{}, 1});
+  check_commutes<Real>(kfuse::RootMeanSquare(1e-6));
+  check_commutes<Real>(kfuse::Center());
+  check_commutes<Real>(kfuse::DivideBySum());
+  check_commutes<Real>(kfuse::impl::SumInto<Real>(nullptr, nullptr));
   auto const labels = kfuse::impl::make_labels(kfuse::make_tensor(&label, 1), 4, -100);
   check_commutes<Real>(kfuse::impl::CrossEntropy<Real, kfuse::impl::Smoothing::no>{
       labels, {}, nullptr, kfuse::make_tensor(&loss, 1), {}, 0, 0, 0, 0});

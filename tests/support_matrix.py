@@ -94,9 +94,14 @@ def runs_elsewhere(records):
     return {f"{space}, run ({device}, {'; '.join(when)})": elements for (space, device), (when, elements) in devices.items()}
 
 
+def in_order(paths):
+    """Records by their number: h200.json, h200_2.json, ..., h200_10.json."""
+    return sorted(paths, key=lambda path: (len(path.name), path.name))
+
+
 def table(build):
     columns = {"host, run": ran_on_host(build)}
-    columns |= runs_elsewhere(json.loads(path.read_text()) for path in sorted((ROOT / "tests/data/runs").glob("*.json")))
+    columns |= runs_elsewhere(json.loads(path.read_text()) for path in in_order((ROOT / "tests/data/runs").glob("*.json")))
     for vendor, pattern in VENDORS.items():
         columns[f"{vendor}, compiled"] = compiled(pattern)
     lines = ["| operator | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

@@ -8,6 +8,8 @@
 
 namespace kfuse::cuda {
 
+using host::Coefficients;
+
 KOKKOS_INLINE_FUNCTION std::uint32_t bf16_pair_bits(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t bits;
@@ -71,7 +73,7 @@ KOKKOS_FUNCTION double polynomial(double x) {
 
 KOKKOS_INLINE_FUNCTION double exp2(double x) {
 #if defined(__CUDA_ARCH__)
-  return gpu::exp2(x, polynomial<gpu::PowerOfTwo>);
+  return gpu::exp2(x, [](double f) { return polynomial<gpu::PowerOfTwo>(f); });
 #else
   return host::exp2(x);
 #endif
@@ -90,7 +92,7 @@ KOKKOS_INLINE_FUNCTION float exp2(float x) {
 // cost five digits.
 KOKKOS_INLINE_FUNCTION double exp(double x) {
 #if defined(__CUDA_ARCH__)
-  return gpu::exp(x, polynomial<gpu::PowerOfTwo>);
+  return gpu::exp(x, [](double f) { return polynomial<gpu::PowerOfTwo>(f); });
 #else
   return host::exp(x);
 #endif

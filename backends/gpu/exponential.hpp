@@ -11,7 +11,8 @@
 
 namespace kfuse::gpu {
 
-// x, or 2048 with its sign (and a little more) where |x| is larger, as 2^x is infinite or zero there. NaN stays NaN.
+// x, or 2048 with its sign (and a little more) where |x| is larger, as 2^x is infinite or zero there. A quiet NaN stays
+// one.
 KOKKOS_INLINE_FUNCTION double within_2048(double x) {
   constexpr std::uint32_t limit = 0x40a00000, infinity = 0x7ff00000;  // upper halves of doubles
   auto const bits = Kokkos::bit_cast<std::uint64_t>(x);
@@ -23,7 +24,7 @@ KOKKOS_INLINE_FUNCTION double within_2048(double x) {
 // Added to a number below 2^31, it leaves the nearest integer in the lower bits.
 constexpr double rounding = 6755399441055744.0;  // 3 2^51
 
-// 2^(f + 1) for |f| <= 1/2. The error is 2e-16 of it.
+// 2^(f + 1) for |f| <= 1/2. The polynomial has a relative error of 3e-16.
 struct PowerOfTwo {
   static constexpr host::Coefficients<11> coefficients{0x1.e3994d51379a6p-27,
                                                        0x1.b6741027c6911p-23,
@@ -39,7 +40,8 @@ struct PowerOfTwo {
 };
 
 // power 2^(n - 1) for the integer n in the lower bits of `shifted`, where `power` is about 2: 2^n alone would be
-// infinite where the result is not. Zero below 2^-1021.
+// infinite where the result is not. Zero below
+// 2^-1021.5, though 2^-1022 is the smallest normal number.
 KOKKOS_INLINE_FUNCTION double scaled(double power, double shifted) {
   int n = int(std::uint32_t(Kokkos::bit_cast<std::uint64_t>(shifted)));
   n = n < -1022 ? -1022 : n > 1025 ? 1025 : n;  // whose bits are those of zero and infinity

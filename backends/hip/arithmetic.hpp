@@ -11,6 +11,7 @@ namespace kfuse::hip {
 using host::add;
 using host::bf16_bits;
 using host::bf16_pair_bits;
+using host::Coefficients;
 using host::divide;
 using host::polynomial;
 using host::reciprocal_sqrt;
@@ -46,14 +47,14 @@ KOKKOS_INLINE_FUNCTION float fp16_value(std::uint16_t bits) {
 
 KOKKOS_INLINE_FUNCTION double exp2(double x) {
 #if defined(__HIP_DEVICE_COMPILE__)
-  return gpu::exp2(x, polynomial<gpu::PowerOfTwo>);
+  return gpu::exp2(x, [](double f) { return polynomial<gpu::PowerOfTwo>(f); });
 #else
   return host::exp2(x);
 #endif
 }
 KOKKOS_INLINE_FUNCTION double exp(double x) {
 #if defined(__HIP_DEVICE_COMPILE__)
-  return gpu::exp(x, polynomial<gpu::PowerOfTwo>);
+  return gpu::exp(x, [](double f) { return polynomial<gpu::PowerOfTwo>(f); });
 #else
   return host::exp(x);
 #endif

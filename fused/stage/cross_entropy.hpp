@@ -9,8 +9,8 @@
 //   d loss / d x(c) = p(c) (w(y) (1 - e + 2 z lse) + e / V W) - [c = y] w(y) (1 - e) - e / V w(c)
 //
 // and where the logits are capped, x = cap tanh(u / cap), d loss / d u(c) = d loss / d x(c) (1 - (x(c) / cap)^2).
-// All that is needed of the row comes of one reduction. Differences to the maximum are summed, not the logits: nothing
-// cancels, however large they are.
+// All that is needed of the row comes of one reduction. Differences to the maximum (in double, to what is at most 1
+// below it) are summed, not the logits: nothing cancels, however large they are.
 #ifndef KFUSE_FUSED_STAGE_CROSS_ENTROPY_HPP
 #define KFUSE_FUSED_STAGE_CROSS_ENTROPY_HPP
 
@@ -49,6 +49,7 @@ struct CrossEntropy {
   using stage = RowStage;
   static constexpr int flops = smoothing == Smoothing::yes ? 12 : 6;
   static constexpr bool commutes = smoothing == Smoothing::no;
+  static constexpr bool computes_at_length = true;
   static constexpr int extra_registers = smoothing == Smoothing::yes ? 24 : 8;
 
   Labels labels;
@@ -198,7 +199,7 @@ struct CrossEntropy {
   KOKKOS_FUNCTION static Real half_of_difference(Real a, Real b) {
     return Real(0.5) * a - Real(0.5) * b;
   }
-  // sum.half_distance after the maximum has grown. That of nothing stays, wherever the maximum comes from.
+  // sum.half_distance after `high` has grown. That of nothing stays, wherever the maximum comes from.
   template <class Real>
   KOKKOS_FUNCTION Real moved(Sum<Real> const& s, Real from, Real to) const {
     return s.weights == 0 ? s.half_distance

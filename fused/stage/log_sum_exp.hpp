@@ -3,7 +3,7 @@
 //
 // The maximum and the sum come of one reduction, in which a sum is scaled down as its maximum grows (Milakov,
 // Gimelshein 2018). In float a pack finds its maximum first, so that scaling costs one exponential a pack, and nothing
-// branches. In double, whose exponentials cost most, only what is much larger scales the sum down.
+// branches. In double, whose exponentials cost most, only what is larger by more than 1 scales the sum down.
 #ifndef KFUSE_FUSED_STAGE_LOG_SUM_EXP_HPP
 #define KFUSE_FUSED_STAGE_LOG_SUM_EXP_HPP
 
@@ -13,7 +13,8 @@ namespace kfuse {
 
 namespace impl {
 
-// sum over v of exp(v - high), high the largest v, or in double one that no v exceeds by more than 8. It begins with
+// sum over v of exp(v - high), high the largest v, or in double one that no v exceeds by more than 1 (or its
+// rounding, of large numbers). It begins with
 // the lowest finite number: infinity is never taken from infinity, and values of -infinity add nothing. A NaN, or
 // +infinity, makes the sum NaN.
 template <class Real>
@@ -41,7 +42,7 @@ KOKKOS_FUNCTION void add_exponentials(ExponentialSum<float>& s, X const& x) {
 }
 template <class X>
 KOKKOS_FUNCTION void add_exponentials(ExponentialSum<double>& s, X const& x) {
-  double const bound = s.high + 8;
+  double const bound = s.high + 1;
   bool exceeds = false;
 #pragma unroll
   for (auto v : x) exceeds = exceeds || v > bound;
@@ -73,7 +74,7 @@ KOKKOS_FUNCTION void merge_exponentials(ExponentialSum<Real>& a, ExponentialSum<
 struct LogSoftmax {
   using stage = RowStage;
   static constexpr int flops = 6;
-  static constexpr bool commutes = true;
+  static constexpr bool commutes = true, computes_at_length = true;
 
   template <class Real>
   struct Result {

@@ -77,7 +77,7 @@ struct SoftmaxWithSinks {
   using memory_space = Memory;
   static constexpr int flops = 8;
   static constexpr int extra_registers = 16;
-  static constexpr bool commutes = true;
+  static constexpr bool commutes = true, computes_at_length = true;
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;

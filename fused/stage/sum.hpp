@@ -30,19 +30,18 @@ template <std::floating_point Sum, std::floating_point Real>
 KOKKOS_FUNCTION void add_to(Sum& sum, Real v) {
   sum = backend::add(sum, Sum(v));
 }
-// What `total`, the rounded a + b, lacks of it: the same either way round.
-KOKKOS_INLINE_FUNCTION double lost_in(double total, double a, double b) {
-  double const added = total - a;
-  return backend::add(a, -(total - added)) + backend::add(b, -added);
-}
 KOKKOS_INLINE_FUNCTION void add_to(ExactSum& s, double v) {
-  double const total = backend::add(s.sum, v);
-  s.lost += lost_in(total, s.sum, v);
+  double const total = backend::add(s.sum, v), added = total - s.sum;
+  s.lost += backend::add(s.sum, -(total - added)) + backend::add(v, -added);
   s.sum = total;
 }
+// The same either way round: what is lost is seen from the larger one (Dekker), so that nothing overflows that the sum
+// does not.
 KOKKOS_INLINE_FUNCTION void add_to(ExactSum& a, ExactSum const& b) {
-  double const total = backend::add(a.sum, b.sum);
-  a.lost = (a.lost + b.lost) + lost_in(total, a.sum, b.sum);
+  bool const a_is_larger = Kokkos::abs(a.sum) >= Kokkos::abs(b.sum);
+  double const large = a_is_larger ? a.sum : b.sum, small = a_is_larger ? b.sum : a.sum;
+  double const total = backend::add(large, small), lost = backend::add(small, -(total - large));
+  a.lost = (a.lost + b.lost) + (total - total == 0 ? lost : 0);  // of what is not finite, nothing
   a.sum = total;
 }
 

@@ -34,16 +34,23 @@ struct Arguments {
 };
 
 // A 16-bit type and float: kernels of the other 16-bit type are the same but for conversions and, in attention, the
-// matrix instruction; what doubles need more is seen in chain.cpp.
+// matrix instruction. What doubles need more is seen in chain.cpp, and where they compute at length.
 struct AllArguments {
   Arguments<kfuse::bf16> bf16;
   Arguments<float> fp32;
+  Arguments<double> fp64;
 };
 
 template <class F>
 void for_each_element(AllArguments const& arguments, F const& call) {
   call(arguments.bf16);
   call(arguments.fp32);
+}
+
+template <class F>
+void for_each_element_and_double(AllArguments const& arguments, F const& call) {
+  for_each_element(arguments, call);
+  call(arguments.fp64);
 }
 
 // What each file defines.

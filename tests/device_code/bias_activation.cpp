@@ -4,7 +4,7 @@
 #include "arguments.hpp"
 
 void device_code(AllArguments const& arguments) {
-  for_each_element(arguments, [](auto const& a) {
+  for_each_element_and_double(arguments, [](auto const& a) {
     kfuse::bias_activation(a.space, a.matrix, a.vector, a.matrix, kfuse::Activation::gelu);
     kfuse::bias_activation(a.space, a.matrix, a.vector, a.visible, a.matrix, kfuse::Activation::gelu);
   });

@@ -43,8 +43,8 @@ struct Normalize {
 }  // namespace
 
 void device_code(AllArguments const& arguments) {
-  auto const& [bf16, fp32] = arguments;
-  kfuse::Tensor<double, 2> const doubles{};
+  auto const& [bf16, fp32, fp64] = arguments;
   kfuse::fuse(bf16.space, "user::widen", kfuse::load(bf16.matrix) | Square() | kfuse::store(fp32.matrix));
-  kfuse::fuse(bf16.space, "user::double", kfuse::load(doubles) | Square() | Normalize() | kfuse::store(doubles));
+  kfuse::fuse(bf16.space, "user::double",
+              kfuse::load(fp64.matrix) | Square() | Normalize() | kfuse::store(fp64.matrix));
 }

@@ -5,9 +5,10 @@
 
 // With and without smoothing or a cap, and reduced or not: what options hold is known at run time alone.
 void device_code(AllArguments const& arguments) {
-  auto const loss = arguments.fp32.vector;
-  for_each_element(arguments, [&](auto const& a) {
+  auto const call = [&](auto const& a, auto const& loss) {
     kfuse::cross_entropy(a.space, a.matrix, a.indices, loss, {}, a.workspace);
     kfuse::cross_entropy(a.space, a.matrix, a.indices, loss, a.matrix, {}, a.workspace);
-  });
+  };
+  for_each_element(arguments, [&](auto const& a) { call(a, arguments.fp32.vector); });
+  call(arguments.fp64, arguments.fp64.vector);
 }
