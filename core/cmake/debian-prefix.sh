@@ -78,6 +78,9 @@ bring_tools() {
     packages=({doctest-dev,libcli11-dev,nlohmann-json3-dev,libfmt-dev}/"$suite")
     packages+=($(depends libfmt-dev/"$suite" | grep -oE '^libfmt[0-9]+')/"$suite")
     unpack tools "${packages[@]}"
+    # doctest's CMake files name the system's include folder.
+    find "$deps/tools" -name doctestTargets.cmake -exec \
+      sed -i "s,set(_IMPORT_PREFIX \"/usr\"),set(_IMPORT_PREFIX \"$deps/tools/usr\")," {} +
     touch "$deps/tools/complete"
   fi
   echo "list(APPEND CMAKE_PREFIX_PATH \"$deps/tools/usr\")"
