@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Powers in double, where the libraries of GPUs take twice as many instructions, and a call for what is far. Portable.
+// Powers in double, where the libraries of GPUs take more instructions, and a call for what is far. Portable.
 #ifndef KFUSE_BACKENDS_GPU_EXPONENTIAL_HPP
 #define KFUSE_BACKENDS_GPU_EXPONENTIAL_HPP
 
@@ -11,8 +11,8 @@
 
 namespace kfuse::gpu {
 
-// x, or 2048 with its sign (and a little more) where |x| is larger, as 2^x is infinite or zero there. A quiet NaN stays
-// one.
+// x, or 2048 with its sign (and a little more) where |x| is larger, as 2^x is infinite or zero there. A quiet NaN
+// stays one.
 KOKKOS_INLINE_FUNCTION double within_2048(double x) {
   constexpr std::uint32_t limit = 0x40a00000, infinity = 0x7ff00000;  // upper halves of doubles
   auto const bits = Kokkos::bit_cast<std::uint64_t>(x);
@@ -40,8 +40,7 @@ struct PowerOfTwo {
 };
 
 // power 2^(n - 1) for the integer n in the lower bits of `shifted`, where `power` is about 2: 2^n alone would be
-// infinite where the result is not. Zero below
-// 2^-1021.5, though 2^-1022 is the smallest normal number.
+// infinite where the result is not. Zero below 2^-1021.5, though 2^-1022 is the smallest normal number.
 KOKKOS_INLINE_FUNCTION double scaled(double power, double shifted) {
   int n = int(std::uint32_t(Kokkos::bit_cast<std::uint64_t>(shifted)));
   n = n < -1022 ? -1022 : n > 1025 ? 1025 : n;  // whose bits are those of zero and infinity
