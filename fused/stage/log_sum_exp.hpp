@@ -13,10 +13,9 @@ namespace kfuse {
 
 namespace impl {
 
-// sum over v of exp(v - high), high the largest v, or in double one that no v exceeds by more than 1 (or its
-// rounding, of large numbers). It begins with
-// the lowest finite number: infinity is never taken from infinity, and values of -infinity add nothing. A NaN, or
-// +infinity, makes the sum NaN.
+// sum over v of exp(v - high), high the largest v, or in double one that no v exceeds by more than 1 (or its rounding,
+// of large numbers). It begins with the lowest finite number: infinity is never taken from infinity, and values of
+// -infinity add nothing. A NaN, or +infinity, makes the sum NaN.
 template <class Real>
 struct ExponentialSum {
   Real high = -Kokkos::Experimental::finite_max_v<Real>;
