@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "../tests/dropped.hpp"
 #include "bench.hpp"
 
 namespace {
@@ -28,7 +29,7 @@ struct BiasActivationDropoutResidual {
       auto const v = bench::row<Space>(x, r), b = bench::row<Space>(bias);
       for (int c = 0; c < columns; ++c) {
         double const biased = v[c] + b[c];
-        if (!kfuse::dropout(p, random_state).drops(random_state, r, c))
+        if (!kfuse::test::is_dropped(p, random_state, r, c))
           values[c] += biased / 2 * std::erfc(-biased / std::sqrt(2.0)) / (1 - p);
       }
       return values;

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "../tests/dropped.hpp"
 #include "bench.hpp"
 
 namespace {
@@ -17,8 +18,7 @@ struct Dropout {
 
     auto const dropped = [=](std::ptrdiff_t r) {
       auto values = bench::row<Space>(x, r);
-      for (int c = 0; c < columns; ++c)
-        values[c] = kfuse::dropout(0.1, random).drops(random, r, c) ? 0 : values[c] / 0.9;
+      for (int c = 0; c < columns; ++c) values[c] = kfuse::test::is_dropped(0.1, random, r, c) ? 0 : values[c] / 0.9;
       return values;
     };
     return {

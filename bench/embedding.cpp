@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "../tests/dropped.hpp"
 #include "bench.hpp"
 
 namespace {
@@ -32,8 +33,7 @@ struct Embedding {
 
     auto const dropped = [=](std::ptrdiff_t r) {
       auto values = bench::row<Space>(words, tokens[r]);
-      for (int c = 0; c < columns; ++c)
-        values[c] = kfuse::dropout(0.1, random).drops(random, r, c) ? 0 : values[c] / 0.9;
+      for (int c = 0; c < columns; ++c) values[c] = kfuse::test::is_dropped(0.1, random, r, c) ? 0 : values[c] / 0.9;
       return values;
     };
     return {.fused =

@@ -64,8 +64,11 @@ def operator_line(modes):
     run = judged(modes)
     peers = [other for mode, other in modes.items() if mode not in OURS and other["median_seconds"]]
     best = min(peers, key=lambda other: other["median_seconds"], default=None)
+    verdict = run.get("verdict") or ""
+    if verdict and best and run["median_seconds"] and run["median_seconds"] > best["median_seconds"]:
+        verdict += "; the best peer is faster"
     return [run["work"].removeprefix("op/"), shape_text(run["shape"]), run["element"], microseconds(run) or "failed",
-            fraction_text(run), bar_text(run), run.get("verdict") or "",
+            fraction_text(run), bar_text(run), verdict,
             f"{microseconds(best)} ({best['mode']})" if best else "", ratio(run, best) if run["median_seconds"] else ""]
 
 

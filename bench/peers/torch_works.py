@@ -229,9 +229,9 @@ WORKS = {
                       liger=lambda liger, x, weight, bias: liger.liger_layer_norm(x, weight, bias, 1e-5)),
     "add_layernorm": Work(ONE, rows_and("weight", "bias", matrices=2), 2, add_layer_norm),
     "residual_layernorm_dropout": Work(
-        ONE, rows_and("weight", "bias", matrices=2), 2,
-        lambda x, r, weight, bias: F.dropout(layer_norm(x + r, weight, bias), DROP, True),
-        definition=lambda x, r, weight, bias: layer_norm(x + r, weight, bias), dropped=DROP),
+        ONE, rows_and("x_bias", "weight", "bias", matrices=2), 2,
+        lambda x, r, x_bias, weight, bias: F.dropout(layer_norm(x + x_bias + r, weight, bias), DROP, True),
+        definition=lambda x, r, x_bias, weight, bias: layer_norm(x + x_bias + r, weight, bias), dropped=DROP),
     "batchnorm": Work([IMAGES], channels_last, 1, batch_norm_relu),
     "batchnorm_nchw": Work([IMAGES], channels_first, 1, batch_norm_relu),
     "fold_batchnorm": Work([{"out": 4096, "in": 4096}], layer_and_batch_norm, 6, fold_batch_norm),
