@@ -12,9 +12,10 @@
 //     }
 //   };
 //
-// ElementStage  apply(x, place) maps the values x at a place. It may read memory (kfuse::read) and write it
-//               (kfuse::write) there, and then says so, below. In two steps, a kernel can read ahead, for all stages of
-//               a chain at once, and lose no time in between; the stage then has no apply:
+// ElementStage  apply(x, place) maps the values x at a place. It may read memory (kfuse::read) there, or write it
+//               (kfuse::write), and then says so, below; one that writes is given x as const. In two steps, a kernel
+//               can read ahead, for all stages of a chain at once, and lose no time in between; the stage then has no
+//               apply:
 //                 fetch<X>(place) -> F   reads (kfuse::fetch), and does no more with what it has read than it must; of
 //                                        some places more than once
 //                 take(x, F, place)      the rest
@@ -23,6 +24,9 @@
 //                 accumulate(sum, x, place)    takes x in; or accumulate(sum, x, place, P), with what prepare(row) -> P
 //                                              knows of the row beforehand
 //                 merge(sum, other)            joins two sums; the order is fixed by the row's length
+//               or, if Sum has a `reference` that its `shares` are relative to, such as a maximum,
+//                 refer(sum, reference)        makes it relative to one that is as large or larger
+//                 join(shares, other)          of one reference: adds them up, either way round
 //                 finish(sum, columns) -> R    or finish(sum, columns, row); like prepare, it only computes: all lanes
 //                                              call both, those without a row with the last one and any sum
 //                 apply(x, place, r)           maps x, knowing the row's result
@@ -46,8 +50,7 @@
 //   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
 //   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of a matrix, from its own row
 //                                   and columns, and of nothing else: so wide rows can be kept
-//   static constexpr bool drawn = true    what it fetches is made and not read: so that may be while memory is waited
-//   for
+//   static constexpr bool drawn = true    what it fetches is made and not read: in time that goes by waiting for memory
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 #ifndef KFUSE_CORE_CHAIN_HPP
 #define KFUSE_CORE_CHAIN_HPP
@@ -102,8 +105,9 @@ struct Span {
   std::ptrdiff_t rows = 0;
   std::ptrdiff_t row_bytes = 0;
   std::ptrdiff_t stride = 0;
-  int element_bytes = 0;      // of what is accessed in packs; 0 if read one by one, whatever the alignment
-  std::ptrdiff_t moved = -1;  // bytes that move, if not all of it
+  int element_bytes = 0;       // of what is accessed in packs; 0 if read one by one, whatever the alignment
+  std::ptrdiff_t moved = -1;   // bytes that move, if not all of it
+  char const* name = nullptr;  // that of the argument, for errors
 
   std::ptrdiff_t bytes() const { return moved >= 0 ? moved : rows * row_bytes; }
   bool empty() const { return rows == 0 || row_bytes == 0; }
@@ -112,18 +116,19 @@ struct Span {
 template <class Element>
 Span span_of(Tensor<Element, 2> const& t) {
   constexpr int size = sizeof(Element);
-  return {t.data, t.extent(0), std::ptrdiff_t(t.extent(1)) * size, t.extent(0) > 1 ? t.stride(0) * size : 0, size, -1};
+  std::ptrdiff_t const stride = t.extent(0) > 1 ? t.stride(0) * size : 0;
+  return {t.data, t.extent(0), std::ptrdiff_t(t.extent(1)) * size, stride, size, -1, t.name};
 }
 template <class Element>
 Span span_of(Tensor<Element, 1> const& t) {
   constexpr int size = sizeof(Element);
-  return {t.data, 1, std::ptrdiff_t(t.extent(0)) * size, 0, size, -1};
+  return {t.data, 1, std::ptrdiff_t(t.extent(0)) * size, 0, size, -1, t.name};
 }
 // Of higher ranks, all that lies between the first and the last element. `stride` has the alignment of all strides.
 template <class Element, int rank>
 requires(rank > 2) Span span_of(Tensor<Element, rank> const& t) {
   constexpr int size = sizeof(Element);
-  Span span{t.data, t.empty() ? 0 : 1, size, 0, size, -1};
+  Span span{t.data, t.empty() ? 0 : 1, size, 0, size, -1, t.name};
   for (int d = 0; d < rank; ++d) span.row_bytes += (t.extent(d) - 1) * t.stride(d) * size;
   for (int d = 0; d < rank - 1; ++d) span.stride |= t.stride(d) * size;
   return span;
@@ -329,14 +334,14 @@ bool is_wide(C const& chain, int width) {
   return wide;
 }
 
-// The largest number of columns, at most `width` and dividing it, that no stage's groups straddle.
+// Do packs of `width` values lie within the groups of all stages?
 template <class C>
-int group_width(C const& chain, int width) {
+bool is_in_groups(C const& chain, int width) {
+  bool in_groups = true;
   for_each_stage(chain, [&](auto const& s) {
-    if constexpr (HasGroups<std::remove_cvref_t<decltype(s)>>)
-      if (s.granularity() % width != 0) width = 1;
+    if constexpr (HasGroups<std::remove_cvref_t<decltype(s)>>) in_groups = in_groups && s.granularity() % width == 0;
   });
-  return width;
+  return in_groups;
 }
 
 template <class C>

@@ -31,6 +31,15 @@ void check(bool ok, std::string_view where, Message const& message) {
   if (!ok) check(false, where, std::string_view(message()));
 }
 
+// Is the option `name` one of its enumeration, from 0 to `last`?
+template <class Enumeration>
+void check_one_of(Enumeration value, Enumeration last, std::string_view where, char const* name) {
+  check(int(value) >= 0 && value <= last, where, [&] {
+    return std::string(name) + ": there is none with the number " + std::to_string(int(value)) +
+           " (it would pass for another); give it one of its enumeration";
+  });
+}
+
 // A number as messages show it: six digits at most.
 inline std::string number_text(double x) {
   char text[32];

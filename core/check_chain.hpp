@@ -38,11 +38,10 @@ inline bool same_place(Span const& a, Span const& b) {
 
 // What an output must be whose rows are not at one distance: of others, their Span tells (check_aliasing).
 template <class Element, int rank>
-void check_lies_apart(Tensor<Element, rank> const& t, std::string_view where, char const* name) {
+void check_lies_apart(Tensor<Element, rank> const& t, std::string_view where) {
   check(!overlaps_itself(t), where, [&] {
-    return std::string(name) +
-           ": the rows of an output overlap (which of them stays would be chance); give it memory "
-           "of its own";
+    return name_of(t, "an output") +
+           ": its rows overlap (which of them stays would be chance); give it memory of its own";
   });
 }
 
@@ -54,21 +53,26 @@ void check_aliasing(Chain<S...> const& chain, std::string_view where) {
   int writer = 0;
   for_each_stage(chain, [&](auto const& w) {
     for (Span const& to : writes(w)) {
-      check(to.rows <= 1 || to.row_bytes == 0 || to.stride >= to.row_bytes, where,
-            "the rows of an output overlap (which of them stays would be chance); give it memory of its own");
+      check(to.rows <= 1 || to.row_bytes == 0 || to.stride >= to.row_bytes, where, [&] {
+        return name_of(to, "an output") +
+               ": its rows overlap (which of them stays would be chance); give it memory of its own";
+      });
       int reader = 0;
       for_each_stage(chain, [&](auto const& r) {
         for (Span const& from : reads(r)) {
           bool const before = reader < writer || (reader == writer && is_in_place<std::remove_cvref_t<decltype(w)>>);
           bool const in_place = same_place(to, from) && before && !Types::has_pairs;
-          check(in_place || !overlap(to, from), where,
-                "an output overlaps an input (other lanes would read what is already overwritten); give the output "
-                "memory "
-                "of its own, or exactly that of an input which is read before");
+          check(in_place || !overlap(to, from), where, [&] {
+            return name_of(to, "an output") + ": overlaps " + name_of(from, "an input") +
+                   " (other lanes would read what is already overwritten); give it memory of its own, or exactly that "
+                   "of an input which is read before";
+          });
         }
         for (Span const& other : writes(r))
-          check(reader >= writer || !overlap(to, other), where,
-                "two outputs overlap (which of them stays would be chance); give each memory of its own");
+          check(reader >= writer || !overlap(to, other), where, [&] {
+            return name_of(to, "an output") + ": overlaps " + name_of(other, "another output") +
+                   " (which of them stays would be chance); give each memory of its own";
+          });
         ++reader;
       });
     }
@@ -112,9 +116,8 @@ void check_values_apart(Chain<S...> const& chain, std::string_view where) {
   auto const check_apart = [&](char const* name, Span const& value, auto const& spans) {
     for (Span const& span : spans)
       check(!overlap(value, span), where, [&] {
-        return std::string(name) +
-               ": lies in an argument (lanes would read what others write there at some time); give it memory of its "
-               "own";
+        return std::string(name) + ": lies in " + name_of(span) +
+               " (lanes would read what others write there at some time); give it memory of its own";
       });
   };
   for_each_stage(chain, [&](auto const& s) {

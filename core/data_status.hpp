@@ -22,6 +22,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <atomic>
 #include <string_view>
 #include <type_traits>
 
@@ -45,7 +46,9 @@ class DataStatus {
   // Whoever finds a fault stores it. Several may at the same time: each stores an int that is a fault, so one of these
   // is what is left, and it does not matter which.
   KOKKOS_FUNCTION void raise(DataFault fault) const {
-    if (flag_ != nullptr) *flag_ = int(fault);
+    if (flag_ == nullptr) return;
+    KOKKOS_IF_ON_HOST((std::atomic_ref(*flag_).store(int(fault), std::memory_order_relaxed);))
+    KOKKOS_IF_ON_DEVICE((*flag_ = int(fault);))
   }
 
   // Where it is; null if nobody asks.

@@ -80,17 +80,24 @@ constexpr std::size_t slot_bytes(std::type_identity<Chain<S...>>) {
   return (std::max({std::size_t(16), size(std::type_identity<S>{})...}) + 15) / 16 * 16;
 }
 
-// x = what an element stage makes of the values at `at`.
 template <class S, class X>
 concept Fetches = requires(S const& s, Place at) {
   s.template fetch<X>(at);
 };
+// What an element stage may do with the values: one that writes leaves them as they are, as reductions pass it over.
+template <class S, class X>
+using ValuesFor = std::conditional_t<writes_memory<S>, X const, X>;
+// x = what an element stage makes of the values at `at`, and of what it has fetched there.
+template <class S, class X, class F>
+KOKKOS_FUNCTION void take(S const& s, X& x, F const& fetched, Place at) {
+  s.take(static_cast<ValuesFor<S, X>&>(x), fetched, at);
+}
 template <class S, class X>
 KOKKOS_FUNCTION void apply(S const& s, X& x, Place at) {
   if constexpr (Fetches<S, X>)
-    s.take(x, s.template fetch<X>(at), at);
+    take(s, x, s.template fetch<X>(at), at);
   else
-    s.apply(x, at);
+    s.apply(static_cast<ValuesFor<S, X>&>(x), at);
 }
 
 enum class Stores { no, yes };

@@ -14,6 +14,7 @@
 #define KFUSE_CORE_EXECUTE_ROWS_HPP
 
 #include <kfuse/core/chain.hpp>
+#include <kfuse/core/divisor.hpp>
 #include <kfuse/core/evaluate.hpp>
 #include <kfuse/core/held_rows.hpp>
 #include <kfuse/core/kept_rows.hpp>
@@ -26,25 +27,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 namespace kfuse::impl {
-
-// Division of numbers below 2^31 by one that is known at launch: a multiplication (Granlund, Montgomery 1994).
-struct Divisor {
-  unsigned divisor = 1, multiplier = 1u << 31;
-  int shift = 31;
-
-  Divisor() = default;
-  explicit Divisor(unsigned d) : divisor(d) {
-    while ((std::uint64_t(1) << (shift - 31)) < d) ++shift;
-    multiplier = unsigned(((std::uint64_t(1) << shift) + d - 1) / d);
-  }
-  KOKKOS_FUNCTION unsigned quotient(unsigned n) const { return unsigned((std::uint64_t(n) * multiplier) >> shift); }
-};
 
 // A chain without reductions, on packs counted through all rows.
 template <class Real, int width, Access access, class C>
@@ -122,12 +109,12 @@ struct FlatKernel {
   }
 };
 
-// One row on a run-time number of lanes, in passes. With `only >= 0` the teams of a row take one segment each, and the
-// launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
+// Rows on a run-time number of lanes each, in passes. With `only >= 0` the teams of a row take one segment each, and
+// the launch does one pass: the sums of row stage `only`, into `partials`, or (only == C::size) the stores.
 template <class Real, int width, Access access, class C>
 struct PassRowsKernel {
   static constexpr int threads = access == Access::wide ? segment_layout<row_kind<C>>.lanes : 1024;
-  static constexpr int registers = threads < 512 ? 80 : 64;
+  static constexpr int registers = 64;
   static constexpr int whole_rows = -1;
   static constexpr int alone = 64;  // packs that a lane with a row to itself adds up before it merges
   static constexpr std::size_t slot = slot_bytes<Real>(std::type_identity<C>{});
@@ -301,7 +288,7 @@ struct PassRowsKernel {
               if (first == begin)
                 sum = part;
               else
-                s.merge(sum, part);
+                merge(s, sum, part);
             }
             of_segments.add(team_lanes, row_lanes, sum, s, scratch, segment + 1 == work.last_segment);
           }
@@ -314,7 +301,7 @@ struct PassRowsKernel {
         if (only != whole_rows) {
           total = *partial<Sum>(row_stage, work.row, 0);
           for (int segment = 1; segment < segments; ++segment)
-            s.merge(total, *partial<Sum>(row_stage, work.row, segment));
+            merge(s, total, *partial<Sum>(row_stage, work.row, segment));
         }
         result<i>(results) = finish(s, total, columns, Kokkos::min(work.row, rows - 1));
         constexpr int next = pass_after<i>();
@@ -343,32 +330,23 @@ void launch_in_registers(Space const& space, std::string const& label, C const& 
          lanes > Backend<Space>::lanes ? Kernel::Scratch::bytes(Kernel::threads, Backend<Space>::lanes) : 0,
          Kernel{chain, shape.rows, shape.columns});
 }
-// Rows in registers, in the layout of `plan`, which is number `i` of the tables or a later one.
-template <class Real, int width, int i, class Space, class C>
+// Rows in registers, in the layout of `plan`, which is number `i` of those of its path or a later one.
+template <class Real, int width, RowPath path, int i = 0, class Space, class C>
 void launch_held(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
-  constexpr auto& layouts = narrow_layouts<row_kind<C>>;
+  constexpr auto layouts = layouts_of<path, row_kind<C>>();
   if constexpr (i < int(layouts.size())) {
     constexpr RowLayout layout = layouts[i];
-    if (!(plan.layout == layout)) return launch_held<Real, width, i + 1>(space, label, chain, shape, plan);
+    if (!(plan.layout == layout)) return launch_held<Real, width, path, i + 1>(space, label, chain, shape, plan);
     using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
     using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
     // As it was read, a row of 16 bits takes half of the registers, and its weight comes with it, before any of it is
-    // waited for.
-    constexpr bool keeps =
-        ChainTypes<C>::row_stages == 1 && ChainTypes<C>::input_chunks == 1 && Held::rows_per_team == 1;
+    // waited for. In double it takes as many, and what stages have computed at length is not computed again.
+    using Types = ChainTypes<C>;
+    constexpr bool reduces_once = Types::row_stages == 1,
+                   computes_again = std::is_same_v<Real, double> && Types::computes && !reduces_once,
+                   keeps = path == RowPath::wide ? Types::input_chunks > 0 && !computes_again
+                                                 : Types::input_chunks == 1 && reduces_once && Held::rows_per_team == 1;
     launch_in_registers<std::conditional_t<keeps, Kept, Held>>(space, label, chain, shape);
-  }
-}
-template <class Real, int width, int i, class Space, class C>
-void launch_wide(Space const& space, std::string const& label, C const& chain, Shape shape, RowPlan const& plan) {
-  constexpr int chunks = ChainTypes<C>::input_chunks;
-  constexpr auto& layouts = wide_layouts<row_kind<C>>;
-  if constexpr (i < int(layouts.size())) {
-    constexpr RowLayout layout = layouts[i];
-    if (!(plan.layout == layout)) return launch_wide<Real, width, i + 1>(space, label, chain, shape, plan);
-    using Held = HeldRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
-    using Kept = KeptRowsKernel<Real, width, layout.lanes, layout.vectors, C>;
-    launch_in_registers<std::conditional_t<(chunks > 0), Kept, Held>>(space, label, chain, shape);
   }
 }
 
@@ -410,8 +388,8 @@ void launch_rows(Space const& space, std::string const& label, C const& chain, S
     launch_flat<Real, width, access>(space, label, chain, shape);
   } else {
     if constexpr (!on_host && access == Access::wide) {
-      if (plan.path == RowPath::held) return launch_held<Real, width, 0>(space, label, chain, shape, plan);
-      if (plan.path == RowPath::wide) return launch_wide<Real, width, 0>(space, label, chain, shape, plan);
+      if (plan.path == RowPath::held) return launch_held<Real, width, RowPath::held>(space, label, chain, shape, plan);
+      if (plan.path == RowPath::wide) return launch_held<Real, width, RowPath::wide>(space, label, chain, shape, plan);
     }
     launch_passes<Real, width, access>(space, label, chain, shape, plan, partials);
   }

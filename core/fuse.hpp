@@ -54,14 +54,12 @@ class Fusion {
           "rows have more than 2^31 - 2^16 columns (columns are counted in int); reshape to more rows of fewer "
           "columns");
     if (shape_.rows == 0 || shape_.columns == 0) return;
-    in_groups_ = group_width(chain, Types::width) == Types::width;
+    in_groups_ = is_in_groups(chain, Types::width);
     wide_ = in_groups_ && shape_.columns % Types::width == 0 && is_wide(chain, Types::width);
     RowPlan const plan = row_plan<C>(shape_.columns, Types::width);
     if (Types::row_stages == 0 || !in_groups_ || workspace == nullptr || !splits_rows(space, shape_, plan)) return;
     std::size_t const slots = std::size_t(Types::row_stages) * std::size_t(shape_.rows) * std::size_t(plan.segments);
-    partials_ =
-        workspace->template take<std::byte>("fuse: partial sums", slots * slot_bytes<Real>(std::type_identity<C>{}))
-            .data;
+    partials_ = workspace->template take<std::byte>(label_, slots * slot_bytes<Real>(std::type_identity<C>{})).data;
   }
 
   void launch() const {

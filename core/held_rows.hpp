@@ -32,9 +32,9 @@ template <class Real, int width, int lanes, int vectors, class C>
 struct HeldRowsKernel {
   static constexpr int threads = std::max(lanes, 128);
   // 32 bytes a lane in 40 registers, 64 in 64: what keeps most bytes in flight without spilling (H200, 2026-11-29). A
-  // second input takes more. A team of 1024 can have 64, and in double they do for 64 bytes on 256 lanes and more.
+  // second input takes more. A team of 1024 can have 64, and in double they do for 128 bytes on 256 lanes and more.
   static constexpr bool at_most_64 = threads == 1024 || (std::is_same_v<Real, double> && threads >= 256 &&
-                                                         vectors * ChainTypes<C>::pack_registers <= 16);
+                                                         vectors * ChainTypes<C>::pack_registers <= 32);
   static constexpr int registers =
       std::min(at_most_64 ? 64 : 255, (vectors > 2 ? 64 : 40) + ChainTypes<C>::extra_registers +
                                           (ChainTypes<C>::row_inputs > 1 ? 8 : 0) +
@@ -108,7 +108,7 @@ struct HeldRowsKernel {
           s.apply(held[v], other, at);
         });
       } else if constexpr (IsAhead<ahead, Given, X>) {
-        each(first, [&](int v, Place at) { s.take(held[v], read_from<i>(read[v]).first, at); });
+        each(first, [&](int v, Place at) { take(s, held[v], read_from<i>(read[v]).first, at); });
       } else {
         each(first, [&](int v, Place at) { apply(s, held[v], at); });
       }

@@ -85,10 +85,10 @@ KOKKOS_FUNCTION void evaluate_read(C const& chain, ReadAhead<X, ahead, Rest> con
   if constexpr (i < end) {
     auto const& s = stage<i>(chain);
     using Given = std::remove_cvref_t<decltype(s)>;
-    if constexpr (IsAhead<ahead, Given, X>)
-      s.take(x, read.first, at);
-    else
+    if constexpr (!IsAhead<ahead, Given, X>)
       evaluate<i + 1, stores, i>(chain, x, at, results);
+    else if constexpr (stores == Stores::yes || !writes_memory<Given>)
+      take(s, x, read.first, at);
     evaluate_read<end, stores, i + 1>(chain, read.rest, x, at, results);
   }
 }

@@ -74,15 +74,23 @@ constexpr auto make_wide_layouts() {
 template <RowKind kind>
 constexpr auto wide_layouts = make_wide_layouts<kind>();
 // Rows that are not held go by segments of this many packs. Merging the sums of a segment takes a lane about as long as
-// five packs of logits. In double, smaller teams have the registers for stages that compute at length; where there are
-// none, more rows at once would only find less of theirs in the cache when they are read again.
+// five packs of logits. In double, whose packs are small, segments are longer, and smaller teams are faster where
+// stages compute at length; where none do, more rows at once would only find less of theirs in the cache when they are
+// read again.
 template <RowKind kind>
-constexpr RowLayout segment_layout{kind.in_double && kind.computes ? 256 : 512, 16};
+constexpr RowLayout segment_layout = kind.in_double&& kind.computes ? RowLayout{256, 32} : RowLayout{512, 16};
 // Without a reduction a team has so many lanes, with two packs or more each (FlatKernel), wherever they lie; on the
 // host, a row goes by segments of so many packs.
 constexpr RowLayout flat_layout{256, 2};
 
 enum class RowPath { flat, held, wide, passes };
+template <RowPath path, RowKind kind>
+constexpr auto layouts_of() {
+  if constexpr (path == RowPath::held)
+    return narrow_layouts<kind>;
+  else
+    return wide_layouts<kind>;
+}
 
 struct RowPlan {
   RowPath path;

@@ -32,9 +32,34 @@ struct ReduceScratch {
   }
 };
 
+// A sum that is relative to a reference: exponentials, say, to about the largest of a row's values.
+template <class Sum>
+concept RelativeSum = requires(Sum sum) {
+  sum.reference;
+  sum.shares;
+};
+
+template <class Real>
+KOKKOS_FUNCTION Real larger(Real a, Real b) {
+  return a > b ? a : b;
+}
+
+// a = a and b merged, a first.
+template <class Stage, class Sum>
+KOKKOS_FUNCTION void merge(Stage const& stage, Sum& a, Sum b) {
+  if constexpr (RelativeSum<Sum>) {
+    auto const reference = larger(a.reference, b.reference);
+    stage.refer(a, reference);
+    stage.refer(b, reference);
+    stage.join(a.shares, b.shares);
+  } else {
+    stage.merge(a, b);
+  }
+}
+
 // Is a merge the same either way round? Plain numbers are merged by sum or maximum, which is.
 template <class Stage, class Sum>
-constexpr bool commutes = std::is_arithmetic_v<Sum> || requires {
+constexpr bool commutes = std::is_arithmetic_v<Sum> || RelativeSum<Sum> || requires {
   requires Stage::commutes;
 };
 
@@ -42,7 +67,7 @@ constexpr bool commutes = std::is_arithmetic_v<Sum> || requires {
 template <class Stage, class Sum>
 KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other, bool own_is_second) {
   if constexpr (commutes<Stage, Sum>) {
-    stage.merge(own, other);
+    merge(stage, own, other);
   } else {
     Sum first = own, second = other;  // a choice between the two as wholes would be one of addresses
     if (own_is_second) {
@@ -54,13 +79,24 @@ KOKKOS_FUNCTION void merge_lanes(Stage const& stage, Sum& own, Sum const& other,
   }
 }
 
-// Merges one sum per lane over the row's lanes within each lane group; every lane gets the result.
+// Merges one sum per lane over `count` lanes side by side (a power of two), or over whole lane groups where these are
+// smaller; every lane gets the result. Relative sums are referred to the largest reference once, and then added up.
 template <class Lanes, class Sum, class Stage>
-KOKKOS_FUNCTION Sum reduce_group(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage) {
-  auto const rank = unsigned(lanes.rank());
+KOKKOS_FUNCTION Sum reduce_lanes(Lanes const& lanes, int count, Sum sum, Stage const& stage) {
+  auto const each_step = [&](auto const& visit) {
 #pragma unroll
-  for (int step = Lanes::width / 2; step > 0; step /= 2)
-    if (step < row_lanes) merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & unsigned(step));
+    for (int step = Lanes::width / 2; step > 0; step /= 2)
+      if (step < count) visit(step);
+  };
+  if constexpr (RelativeSum<Sum>) {
+    auto reference = sum.reference;
+    each_step([&](int step) { reference = larger(reference, lanes.shuffle_xor(reference, step)); });
+    stage.refer(sum, reference);
+    each_step([&](int step) { stage.join(sum.shares, lanes.shuffle_xor(sum.shares, step)); });
+  } else {
+    auto const rank = unsigned(lanes.rank());
+    each_step([&](int step) { merge_lanes(stage, sum, lanes.shuffle_xor(sum, step), rank & unsigned(step)); });
+  }
   return sum;
 }
 // The same over the `groups` lane groups of each row, whose sums are in `slots`, one for each group of the team.
@@ -68,11 +104,7 @@ template <class Lanes, class Sum, class Stage>
 KOKKOS_FUNCTION Sum reduce_slots(Lanes const& lanes, int groups, Sum const* slots, Stage const& stage) {
   constexpr unsigned group = Lanes::width;
   auto const rank = unsigned(lanes.rank()), row_groups = unsigned(groups);
-  Sum sum = slots[rank / group / row_groups * row_groups + rank % group % row_groups];
-#pragma unroll
-  for (unsigned step = group / 2; step > 0; step /= 2)
-    if (step < row_groups) merge_lanes(stage, sum, lanes.shuffle_xor(sum, int(step)), rank & step);
-  return sum;
+  return reduce_lanes(lanes, groups, slots[rank / group / row_groups * row_groups + rank % group % row_groups], stage);
 }
 
 // Merges one sum per lane over the `row_lanes` lanes (a power of two) of each row; every lane gets the result. Rows
@@ -80,7 +112,7 @@ KOKKOS_FUNCTION Sum reduce_slots(Lanes const& lanes, int groups, Sum const* slot
 template <class Lanes, class Sum, class Stage, class Scratch>
 KOKKOS_FUNCTION Sum reduce_row(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage, Scratch& scratch) {
   constexpr int group = Lanes::width;
-  sum = reduce_group(lanes, row_lanes, sum, stage);
+  sum = reduce_lanes(lanes, row_lanes, sum, stage);
   if (row_lanes > group) {
     auto const rank = unsigned(lanes.rank());
     Sum* slots = scratch.template next<Sum>(lanes.size() / group);
@@ -105,7 +137,7 @@ struct SegmentTotal {
   KOKKOS_FUNCTION void add(Lanes const& lanes, int row_lanes, Sum sum, Stage const& stage, Scratch& scratch,
                            bool last) {
     constexpr int group = Lanes::width;
-    sum = reduce_group(lanes, row_lanes, sum, stage);
+    sum = reduce_lanes(lanes, row_lanes, sum, stage);
     if (row_lanes <= group) return add(sum, stage);
     int const groups = lanes.size() / group;
     auto const rank = unsigned(lanes.rank());
@@ -123,7 +155,7 @@ struct SegmentTotal {
     if (empty)
       total = sum;
     else
-      stage.merge(total, sum);
+      merge(stage, total, sum);
     empty = false;
   }
 };

@@ -22,7 +22,7 @@
 namespace kfuse {
 
 // What a kernel sees of an argument: where it is, how large, and its strides in elements. The last dimension is
-// contiguous, the others are free. Owns nothing and is copied by value into kernels.
+// contiguous, the others are free. Owns nothing and is copied by value into kernels. Its name is for errors alone.
 template <class Element, int rank_>
 struct Tensor {
   static constexpr int rank = rank_;
@@ -31,6 +31,7 @@ struct Tensor {
   Element* data = nullptr;
   int extents[rank] = {};
   std::ptrdiff_t strides[rank] = {};
+  char const* name = nullptr;  // given by the operator whose argument it is; for the host
 
   KOKKOS_FUNCTION int extent(int dimension) const { return extents[dimension]; }
   KOKKOS_FUNCTION std::ptrdiff_t stride(int dimension) const { return strides[dimension]; }
@@ -64,6 +65,7 @@ struct Tensor {
       result.extents[d] = extents[d];
       result.strides[d] = strides[d];
     }
+    result.name = name;
     return result;
   }
 };
@@ -74,7 +76,7 @@ Tensor<Element, sizeof...(Extent)> make_tensor(Element* data, Extent... extent) 
   constexpr int rank = sizeof...(Extent);
   impl::check(((std::in_range<unsigned>(extent) && std::in_range<int>(extent)) && ...), "make_tensor",
               "an extent is negative or larger than 2^31 - 1 (extents are int); make tensors of parts of the memory");
-  Tensor<Element, rank> result{data, {int(extent)...}, {}};
+  Tensor<Element, rank> result{data, {int(extent)...}};
   std::ptrdiff_t stride = 1;
   for (int d = rank - 1; d >= 0; --d) {
     result.strides[d] = stride;
@@ -98,13 +100,13 @@ inline void check_range(char const* where, int first, int count, int all) {
 template <class Element>
 Tensor<Element, 2> columns(Tensor<Element, 2> const& t, int first, int count) {
   impl::check_range("columns", first, count, t.extents[1]);
-  return {t.data + first, {t.extents[0], count}, {t.strides[0], 1}};
+  return {t.data + first, {t.extents[0], count}, {t.strides[0], 1}, t.name};
 }
 // Rows [first, first + count) of a matrix, without a copy.
 template <class Element>
 Tensor<Element, 2> rows(Tensor<Element, 2> const& t, int first, int count) {
   impl::check_range("rows", first, count, t.extents[0]);
-  return {t.at(first), {count, t.extents[1]}, {t.strides[0], 1}};
+  return {t.at(first), {count, t.extents[1]}, {t.strides[0], 1}, t.name};
 }
 
 template <class T>
@@ -185,6 +187,12 @@ bool overlaps_itself(Tensor<Element, rank> const& t) {
   return false;
 }
 
+// How an error about an argument begins, after the operator.
+template <class T>
+std::string name_of(T const& t, char const* nameless = "an argument") {
+  return t.name != nullptr ? t.name : nameless;
+}
+
 template <class Element, int rank>
 std::string shape_text(Tensor<Element, rank> const& t) {
   std::string text = "[";
@@ -193,10 +201,12 @@ std::string shape_text(Tensor<Element, rank> const& t) {
 }
 
 // Narrows a Kokkos View to a Tensor, so that kernels are compiled once per element type and not once per View type.
-// What cannot be right for any View of this type does not compile; what depends on the View throws.
+// What cannot be right for any View of this type does not compile; what depends on the View throws. `where` is the
+// operator, or "kfuse" in a stage, which knows none; `name` is what errors call the argument from here on, unless it
+// has a name.
 template <int rank, class View>
 requires Kokkos::is_view_v<View>
-auto tensor(View const& view, std::string_view where) {
+auto tensor(View const& view, std::string_view where, char const* name) {
   using Element = typename View::value_type;
   static_assert(View::rank() == rank, "kfuse: this View has the wrong rank");
   static_assert(
@@ -204,28 +214,37 @@ auto tensor(View const& view, std::string_view where) {
       "kfuse: expected a row-major View; write Kokkos::LayoutRight, because the default on GPUs is LayoutLeft");
   Tensor<Element, rank> result;
   result.data = view.data();
+  result.name = name;
   for (int d = 0; d < rank; ++d) {
-    check(view.extent(d) <= std::size_t(std::numeric_limits<int>::max()), where,
-          "an extent is larger than 2^31 - 1; reshape the View, or call the operator for parts of it");
+    check(view.extent(d) <= std::size_t(std::numeric_limits<int>::max()), where, [&] {
+      return name_of(result) +
+             ": an extent is larger than 2^31 - 1; reshape the View, or call the operator for parts of it";
+    });
     result.extents[d] = int(view.extent(d));
     result.strides[d] = std::ptrdiff_t(view.stride(d));
   }
-  check(result.strides[rank - 1] == 1 || result.extents[rank - 1] <= 1 || view.size() == 0, where,
-        "the last dimension is not contiguous (its stride is not 1); copy the View to a LayoutRight one first");
+  check(result.strides[rank - 1] == 1 || result.extents[rank - 1] <= 1 || view.size() == 0, where, [&] {
+    return name_of(result) +
+           ": the last dimension is not contiguous (its stride is not 1); copy the View to a LayoutRight one first";
+  });
   result.strides[rank - 1] = 1;
   return result;
 }
 template <int rank, class Element>
-Tensor<Element, rank> tensor(Tensor<Element, rank> const& t, std::string_view where) {
-  for (int extent : t.extents) check(extent >= 0, where, "an extent is negative; give it the sizes of its memory");
-  check(t.stride(rank - 1) == 1 || t.extent(rank - 1) <= 1 || t.empty(), where,
-        "the last dimension is not contiguous (its stride is not 1); copy it to a contiguous tensor first");
+Tensor<Element, rank> tensor(Tensor<Element, rank> t, std::string_view where, char const* name) {
+  if (t.name == nullptr) t.name = name;
+  for (int extent : t.extents)
+    check(extent >= 0, where, [&] { return name_of(t) + ": an extent is negative; give it the sizes of its memory"; });
+  check(t.stride(rank - 1) == 1 || t.extent(rank - 1) <= 1 || t.empty(), where, [&] {
+    return name_of(t) +
+           ": the last dimension is not contiguous (its stride is not 1); copy it to a contiguous tensor first";
+  });
   return t;
 }
 
 // The same with what an operator that runs in Space and works on Element demands.
 template <int rank, class Space, class Element, TensorLike T>
-Tensor<Element, rank> tensor_of(T const& t, std::string_view where) {
+Tensor<Element, rank> tensor_of(T const& t, std::string_view where, char const* name) {
   using Given = typename T::value_type;
   if constexpr (Kokkos::is_view_v<T>)
     static_assert(bool(Kokkos::SpaceAccessibility<Space, typename T::memory_space>::accessible),
@@ -240,7 +259,7 @@ Tensor<Element, rank> tensor_of(T const& t, std::string_view where) {
                 "of that type");
   static_assert(may_write, "kfuse: this View is an output and must not be const");
   if constexpr (same && may_write)
-    return tensor<rank>(t, where);
+    return tensor<rank>(t, where, name);
   else
     return {};
 }
@@ -251,7 +270,9 @@ Tensor<Element, rank> tensor_of(T const& t, std::string_view where) {
 template <class View>
 requires Kokkos::is_view_v<View>
 auto as_tensor(View const& view) {
-  return impl::tensor<int(View::rank())>(view, "as_tensor");
+  auto t = impl::tensor<int(View::rank())>(view, "kfuse", "as_tensor");
+  t.name = nullptr;  // the operator knows it
+  return t;
 }
 
 }  // namespace kfuse

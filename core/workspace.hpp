@@ -58,13 +58,14 @@ class Workspace {
   Workspace(Workspace&&) = default;
   Workspace& operator=(Workspace&&) = default;
 
-  // A contiguous tensor in memory that holds anything. `name` is for the message if there is not enough.
+  // A contiguous tensor in memory that holds anything. `where`, what asks for it, begins the message if there is not
+  // enough.
   template <class Element, std::integral... Extent>
-  auto take(char const* name, Extent... extent) {
-    std::size_t const bytes = bytes_of(name, sizeof(Element), {std::int64_t(extent)...});
+  auto take(std::string_view where, Extent... extent) {
+    std::size_t const bytes = bytes_of(where, sizeof(Element), {std::int64_t(extent)...});
     std::size_t const rounded = rounded_up(bytes);
-    impl::check(rounded <= capacity_ - used_, "workspace", [&] {
-      return std::string(name) + " needs " + std::to_string(bytes) + " bytes, but of " + std::to_string(capacity_) +
+    impl::check(rounded <= capacity_ - used_, where, [&] {
+      return "workspace: " + std::to_string(bytes) + " bytes are needed, but of " + std::to_string(capacity_) +
              " only " + std::to_string(capacity_ - used_) + " are left; make it at least " +
              std::to_string(used_ + rounded) + " bytes";
     });
@@ -115,7 +116,7 @@ class Workspace {
 
   Workspace() : begin_(alignment), capacity_(most), generation_(impl::next_generation()) {}
   static constexpr std::uintptr_t rounded_up(std::uintptr_t n) { return (n + alignment - 1) / alignment * alignment; }
-  static std::size_t bytes_of(char const* name, std::size_t element_bytes,
+  static std::size_t bytes_of(std::string_view where, std::size_t element_bytes,
                               std::initializer_list<std::int64_t> extents) {
     bool possible = true;
     std::size_t bytes = element_bytes;
@@ -124,11 +125,9 @@ class Workspace {
           possible && e >= 0 && e <= std::numeric_limits<int>::max() && (e == 0 || bytes <= most / std::size_t(e));
       bytes *= std::size_t(e);
     }
-    impl::check(possible, "workspace", [&] {
-      return std::string(name) +
-             " has an extent that is negative or beyond 2^31 - 1, or too many bytes to count; "
-             "use a smaller batch or context";
-    });
+    impl::check(possible, where,
+                "workspace: an extent is negative or beyond 2^31 - 1, or there are too many bytes to count; use a "
+                "smaller batch or context");
     return bytes;
   }
 

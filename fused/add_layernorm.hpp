@@ -18,11 +18,11 @@ namespace impl {
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike B, TensorLike Y>
 auto add_layernorm_chain(X const& x, R const& residual, W const& weight, B const& bias, Y const& y,
                          LayerNormOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_layernorm: x");
-  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_layernorm: residual");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_layernorm: weight");
-  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm: bias");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_layernorm", "x");
+  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_layernorm", "residual");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_layernorm", "weight");
+  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm", "bias");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm", "y");
   constexpr auto summation = summation_of<ElementOf<Y>>;
   return load(in) | add(added) | layernorm<summation>(scale, offset, options) | store(out);
 }
@@ -30,12 +30,12 @@ auto add_layernorm_chain(X const& x, R const& residual, W const& weight, B const
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike B, TensorLike S, TensorLike Y>
 auto add_layernorm_chain(X const& x, R const& residual, W const& weight, B const& bias, S const& sum, Y const& y,
                          LayerNormOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_layernorm: x");
-  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_layernorm: residual");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_layernorm: weight");
-  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm: bias");
-  auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_layernorm: sum");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_layernorm", "x");
+  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_layernorm", "residual");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_layernorm", "weight");
+  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::add_layernorm", "bias");
+  auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_layernorm", "sum");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_layernorm", "y");
   constexpr auto summation = summation_of<ElementOf<Y>>;
   return load(in) | add(added) | store(total) | layernorm<summation>(scale, offset, options) | store(out);
 }

@@ -16,10 +16,10 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike A, TensorLike F, TensorLike Y>
 auto add_multiply_relu_chain(X const& x, A const& addend, F const& factor, Y const& y) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_multiply_relu: x");
-  auto const added = tensor_of<2, Space, ElementOf<A> const>(addend, "kfuse::add_multiply_relu: addend");
-  auto const multiplied = tensor_of<2, Space, ElementOf<F> const>(factor, "kfuse::add_multiply_relu: factor");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_multiply_relu: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_multiply_relu", "x");
+  auto const added = tensor_of<2, Space, ElementOf<A> const>(addend, "kfuse::add_multiply_relu", "addend");
+  auto const multiplied = tensor_of<2, Space, ElementOf<F> const>(factor, "kfuse::add_multiply_relu", "factor");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_multiply_relu", "y");
   return load(in) | add(added) | multiply(multiplied) | relu() | store(out);
 }
 

@@ -16,11 +16,11 @@ namespace impl {
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike S, TensorLike Y>
 auto add_rmsnorm_chain(X const& x, R const& residual, W const& weight, S const& sum, Y const& y,
                        RmsNormOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_rmsnorm: x");
-  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_rmsnorm: residual");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_rmsnorm: weight");
-  auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_rmsnorm: sum");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_rmsnorm: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::add_rmsnorm", "x");
+  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::add_rmsnorm", "residual");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::add_rmsnorm", "weight");
+  auto const total = tensor_of<2, Space, ElementOf<S>>(sum, "kfuse::add_rmsnorm", "sum");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::add_rmsnorm", "y");
   constexpr auto summation = summation_of<ElementOf<Y>>;
   return load(in) | add(added) | store(total) | rmsnorm<ElementOf<X>, summation>(scale, options) | store(out);
 }

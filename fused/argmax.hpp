@@ -16,14 +16,14 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike I>
 auto argmax_chain(X const& x, I const& indices) {
-  return load(tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::argmax: x")) |
-         argmax(tensor_of<1, Space, int>(indices, "kfuse::argmax: indices"));
+  return load(tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::argmax", "x")) |
+         argmax(tensor_of<1, Space, int>(indices, "kfuse::argmax", "indices"));
 }
 template <class Space, TensorLike X, TensorLike V, TensorLike I>
 auto argmax_chain(X const& x, V const& values, I const& indices) {
-  return load(tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::argmax: x")) |
-         argmax(tensor_of<1, Space, ElementOf<X>>(values, "kfuse::argmax: values"),
-                tensor_of<1, Space, int>(indices, "kfuse::argmax: indices"));
+  return load(tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::argmax", "x")) |
+         argmax(tensor_of<1, Space, ElementOf<X>>(values, "kfuse::argmax", "values"),
+                tensor_of<1, Space, int>(indices, "kfuse::argmax", "indices"));
 }
 
 }  // namespace impl

@@ -201,10 +201,10 @@ AttentionMeans attention_means(Space const& space, AttentionTask<Element> const&
 template <class Space, class Element>
 SegmentMixtures<Real<Element>> take_mixtures(Workspace<Space>& workspace, AttentionTask<Element> const& task) {
   SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
-  mixtures.data = workspace
-                      .template take<Real<Element>>("attention: segments", task.parts(), task.rows(), mixtures.segments,
-                                                    mixtures.columns + 2)
-                      .data;
+  mixtures.data =
+      workspace
+          .template take<Real<Element>>("attention", task.parts(), task.rows(), mixtures.segments, mixtures.columns + 2)
+          .data;
   return mixtures;
 }
 
@@ -251,10 +251,10 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 auto prepare_attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out,
                        AttentionOptions const& options, Workspace<Space>* workspace) {
   using Element = std::remove_const_t<typename Out::value_type>;
-  auto const queries = tensor_of<4, Space, Element const>(q, "attention: q");
-  auto const keys = tensor_of<4, Space, Element const>(k, "attention: k");
-  auto const values = tensor_of<4, Space, Element const>(v, "attention: v");
-  auto const result = tensor_of<4, Space, Element>(out, "attention: out");
+  auto const queries = tensor_of<4, Space, Element const>(q, "attention", "q");
+  auto const keys = tensor_of<4, Space, Element const>(k, "attention", "k");
+  auto const values = tensor_of<4, Space, Element const>(v, "attention", "v");
+  auto const result = tensor_of<4, Space, Element>(out, "attention", "out");
   check_attention(queries, keys, values, result, options);
 
   AttentionCall<Element> call{};

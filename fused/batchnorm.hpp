@@ -35,10 +35,10 @@ constexpr int rank_of() {
 template <class Space, TensorLike M, TensorLike V, TensorLike W, TensorLike B>
 auto batchnorm_channels(M const& mean, V const& variance, W const& weight, B const& bias, double epsilon) {
   using Element = ElementOf<M>;
-  return BatchNormChannels<Element>{tensor_of<1, Space, Element const>(mean, "kfuse::batchnorm: running_mean"),
-                                    tensor_of<1, Space, Element const>(variance, "kfuse::batchnorm: running_var"),
-                                    tensor_of<1, Space, Element const>(weight, "kfuse::batchnorm: weight"),
-                                    tensor_of<1, Space, Element const>(bias, "kfuse::batchnorm: bias"), epsilon};
+  return BatchNormChannels<Element>{tensor_of<1, Space, Element const>(mean, "kfuse::batchnorm", "running_mean"),
+                                    tensor_of<1, Space, Element const>(variance, "kfuse::batchnorm", "running_var"),
+                                    tensor_of<1, Space, Element const>(weight, "kfuse::batchnorm", "weight"),
+                                    tensor_of<1, Space, Element const>(bias, "kfuse::batchnorm", "bias"), epsilon};
 }
 
 template <class Space, TensorLike X, TensorLike Y, class Element>
@@ -47,8 +47,8 @@ auto batchnorm_chain(X const& x, BatchNormChannels<Element> const& channels, Y c
   constexpr int rank = rank_of<X>();
   static_assert(rank == 2 || rank == 3,
                 "kfuse: batchnorm takes [rows, channels] (channels last) or [images, channels, positions] (NCHW)");
-  auto const in = tensor_of<rank, Space, ElementOf<X> const>(x, "kfuse::batchnorm: x");
-  auto const out = tensor_of<rank, Space, ElementOf<Y>>(y, "kfuse::batchnorm: y");
+  auto const in = tensor_of<rank, Space, ElementOf<X> const>(x, "kfuse::batchnorm", "x");
+  auto const out = tensor_of<rank, Space, ElementOf<Y>>(y, "kfuse::batchnorm", "y");
   check(same_shape(in, out), "kfuse::batchnorm: y", [&] {
     return "shape " + shape_text(out) + " is not that of x, " + shape_text(in) + "; give it one value for each of x";
   });

@@ -30,10 +30,7 @@ struct ActivateChosen {
   Activation activation;
 
   void check(std::string_view where, Shape) const {
-    impl::check(activation >= Activation::none && activation <= Activation::tanh, where, [&] {
-      return "activation: there is none with the number " + std::to_string(int(activation)) +
-             " (the values would pass unchanged); give it one of Activation";
-    });
+    impl::check_one_of(activation, Activation::tanh, where, "activation");
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
@@ -60,21 +57,21 @@ struct ActivateChosen {
 
 // load | bias | activation, of the operator `where`
 template <class Space, TensorLike X, TensorLike B>
-auto activated(std::string const& where, X const& x, B const& b, Activation activation) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, where + ": x");
-  auto const offset = tensor_of<1, Space, ElementOf<B> const>(b, where + ": bias");
+auto activated(std::string_view where, X const& x, B const& b, Activation activation) {
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, where, "x");
+  auto const offset = tensor_of<1, Space, ElementOf<B> const>(b, where, "bias");
   return load(in) | bias(offset) | ActivateChosen{activation};
 }
 
 template <class Space, TensorLike X, TensorLike B, TensorLike Y>
 auto bias_activation_chain(X const& x, B const& b, Y const& y, Activation activation) {
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation: y");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation", "y");
   return activated<Space>("kfuse::bias_activation", x, b, activation) | store(out);
 }
 template <class Space, TensorLike X, TensorLike B, TensorLike M, TensorLike Y>
 auto bias_activation_chain(X const& x, B const& b, M const& m, Y const& y, Activation activation, double value = 0) {
-  auto const seen = tensor_of<2, Space, std::uint8_t const>(m, "kfuse::bias_activation: mask");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation: y");
+  auto const seen = tensor_of<2, Space, std::uint8_t const>(m, "kfuse::bias_activation", "mask");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation", "y");
   return activated<Space>("kfuse::bias_activation", x, b, activation) | mask(seen, value) | store(out);
 }
 

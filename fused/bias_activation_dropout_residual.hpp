@@ -27,8 +27,8 @@ template <class Space, class F, TensorLike X, TensorLike B, TensorLike R, Tensor
 auto with_bias_activation_dropout_residual(F const& run, X const& x, B const& bias, R const& residual, Y const& y,
                                            BiasActivationDropoutResidualOptions const& options) {
   auto const added =
-      tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::bias_activation_dropout_residual: residual");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation_dropout_residual: y");
+      tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::bias_activation_dropout_residual", "residual");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::bias_activation_dropout_residual", "y");
   auto const activation = activated<Space>("kfuse::bias_activation_dropout_residual", x, bias, options.activation);
   auto const with_dropout = activation | Dropout<>{options.dropout, options.random} | add(added) | store(out);
   if (options.dropout != 0) return run(with_dropout, with_dropout);

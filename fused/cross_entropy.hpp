@@ -102,20 +102,17 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
                 "kfuse: losses are double for logits in double, and float for all others");
   constexpr char const* name = "kfuse::cross_entropy";
   bool const reduced = options.reduction != Reduction::none, mean = options.reduction == Reduction::mean;
-  auto const x = tensor_of<2, Space, Element const>(logits, "kfuse::cross_entropy: logits");
-  auto const result = tensor_of<1, Space, Value>(loss, "kfuse::cross_entropy: loss");
-  options.weight = tensor<1>(options.weight, "kfuse::cross_entropy: weight");
-  options.total_weight = tensor<1>(options.total_weight, "kfuse::cross_entropy: total_weight");
-  auto const classes = make_labels(tensor_of<1, Space, ElementOf<L> const>(labels, "kfuse::cross_entropy: labels"),
+  auto const x = tensor_of<2, Space, Element const>(logits, "kfuse::cross_entropy", "logits");
+  auto const result = tensor_of<1, Space, Value>(loss, "kfuse::cross_entropy", "loss");
+  options.weight = tensor<1>(options.weight, "kfuse::cross_entropy", "weight");
+  options.total_weight = tensor<1>(options.total_weight, "kfuse::cross_entropy", "total_weight");
+  auto const classes = make_labels(tensor_of<1, Space, ElementOf<L> const>(labels, "kfuse::cross_entropy", "labels"),
                                    x.extent(1), options.ignore_index);
   check(x.extent(1) > 0 || x.extent(0) == 0, name, [&] {
     return "logits: shape " + shape_text(x) +
            " has no classes (rows without any have no softmax and no loss); give them one column at least";
   });
-  check(options.reduction >= Reduction::none && options.reduction <= Reduction::sum, name, [&] {
-    return "reduction: there is none with the number " + std::to_string(int(options.reduction)) +
-           " (it would pass for a sum); give it one of Reduction";
-  });
+  check_one_of(options.reduction, Reduction::sum, name, "reduction");
   check(!reduced || result.extent(0) == 1, name, [&] {
     return "loss: has " + std::to_string(result.extent(0)) +
            " entries (a mean or a sum is one number); give it one entry, or ask for Reduction::none, which has one for "
@@ -128,10 +125,9 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
   });
 
   auto const scope = workspace.scope();
-  auto const losses = reduced ? workspace.template take<Value>("cross_entropy: losses", x.extent(0)) : result;
-  auto const total = !mean || options.total_weight.data
-                         ? options.total_weight
-                         : workspace.template take<Value>("cross_entropy: total weight", 1);
+  auto const losses = reduced ? workspace.template take<Value>(name, x.extent(0)) : result;
+  auto const total =
+      !mean || options.total_weight.data ? options.total_weight : workspace.template take<Value>(name, 1);
   for (auto const& [written, own] : {std::pair("loss", span_of(result)), std::pair("total_weight", span_of(total))}) {
     check_apart(written, own, "the logits", span_of(x));
     check_apart(written, own, "the labels", classes.span());
@@ -170,7 +166,7 @@ void cross_entropy(Space const& space, X const& logits, L const& labels, R const
 template <class Space, TensorLike X, TensorLike L, TensorLike R, TensorLike G>
 void cross_entropy(Space const& space, X const& logits, L const& labels, R const& loss, G const& gradient,
                    CrossEntropyOptions<Real<impl::ElementOf<X>>> const& options, Workspace<Space>& workspace) {
-  auto const to = impl::tensor_of<2, Space, impl::ElementOf<G>>(gradient, "kfuse::cross_entropy: gradient");
+  auto const to = impl::tensor_of<2, Space, impl::ElementOf<G>>(gradient, "kfuse::cross_entropy", "gradient");
   impl::cross_entropy(space, logits, labels, loss, options, workspace, store(to));
 }
 

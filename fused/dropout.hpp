@@ -24,8 +24,8 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike Y>
 auto dropout_chain(X const& x, Y const& y, DropoutOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::dropout: x");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::dropout: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::dropout", "x");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::dropout", "y");
   return load(in) | Dropout<>{options.p, options.random} | store(out);
 }
 

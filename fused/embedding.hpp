@@ -24,28 +24,30 @@ struct EmbeddingOptions {
 
 namespace impl {
 
-template <Gathered gathered, class Space, TensorLike T, TensorLike I>
+// Table `number` of up to three.
+template <int number, class Space, TensorLike T, TensorLike I>
 auto embed(EmbeddingOptions const& options, T const& table, I const& indices) {
-  return gather_stage<gathered>(tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::embedding: table"),
-                                tensor_of<1, Space, ElementOf<I> const>(indices, "kfuse::embedding: indices"),
+  constexpr char const* names[][2] = {{"table", "indices"}, {"second", "second_indices"}, {"third", "third_indices"}};
+  constexpr auto gathered = number == 0 ? Gathered::replaces : Gathered::adds;
+  return gather_stage<gathered>(tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::embedding", names[number][0]),
+                                tensor_of<1, Space, ElementOf<I> const>(indices, "kfuse::embedding", names[number][1]),
                                 options.status);
 }
 
 // What follows the first table: further ones, and y.
-template <class Space, TensorLike Y>
+template <int number, class Space, TensorLike Y>
 auto embedding_rest(EmbeddingOptions const& options, Y const& y) {
   return Dropout<>{options.dropout, options.random} |
-         store(tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::embedding: y"));
+         store(tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::embedding", "y"));
 }
-template <class Space, TensorLike T, TensorLike I, TensorLike... More>
+template <int number, class Space, TensorLike T, TensorLike I, TensorLike... More>
 auto embedding_rest(EmbeddingOptions const& options, T const& table, I const& indices, More const&... more) {
-  return embed<Gathered::adds, Space>(options, table, indices) | embedding_rest<Space>(options, more...);
+  return embed<number, Space>(options, table, indices) | embedding_rest<number + 1, Space>(options, more...);
 }
 
 template <class Space, TensorLike T, TensorLike I, TensorLike... More>
 auto embedding_chain(EmbeddingOptions const& options, T const& table, I const& indices, More const&... more) {
-  return embed<Gathered::replaces, Space>(options, table, indices) | scale(options.scale) |
-         embedding_rest<Space>(options, more...);
+  return embed<0, Space>(options, table, indices) | scale(options.scale) | embedding_rest<1, Space>(options, more...);
 }
 
 template <class Space, TensorLike... T>

@@ -3,7 +3,8 @@
 //   factor(o) = bn_weight(o) / sqrt(running_var(o) + epsilon)
 //   out_weight(o, .) = weight(o, .) * factor(o),  out_bias(o) = (bias(o) - running_mean(o)) * factor(o) + bn_bias(o)
 //
-// The chain load | fold | store over the weight's rows, one for each output channel. Done once, when a model is read.
+// The chain load | scale | store bias | store over the weight's rows, one for each output channel. Done once, when a
+// model is read.
 #ifndef KFUSE_FUSED_FOLD_BATCHNORM_HPP
 #define KFUSE_FUSED_FOLD_BATCHNORM_HPP
 
@@ -15,12 +16,34 @@ namespace kfuse {
 
 namespace impl {
 
-// x = x * factor(row), and with a row's first value its bias.
+// x = x * factor(row)
+template <class Parameter>
+struct FoldIntoWeight {
+  using stage = ElementStage;
+  using element = Parameter;
+  static constexpr int flops = 1;
+  static constexpr int extra_registers = 8;
+
+  BatchNormChannels<Parameter> channels;
+
+  // One by one, whatever their alignment.
+  auto reads() const {
+    std::array spans{span_of(channels.variance), span_of(channels.weight)};
+    for (Span& s : spans) s.element_bytes = 0;
+    return spans;
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    auto const factor = channels.template factor<typename X::Real>(at.row);
+    for (auto& v : x) v *= factor;
+  }
+};
+
+// With a row's first value, its bias.
 template <class Parameter, class Bias>
-struct FoldBatchNorm {
+struct StoreFoldedBias {
   using stage = ElementStage;
   using element = std::conditional_t<std::is_same_v<Bias, double>, double, Parameter>;  // which sets the arithmetic
-  static constexpr int flops = 1;
   static constexpr int extra_registers = 16;
   static constexpr bool in_place = true;  // the lane that writes a bias is the only one that has read it
 
@@ -28,10 +51,9 @@ struct FoldBatchNorm {
   Tensor<Bias const, 1> bias;  // [out]; without memory: zeros
   Tensor<Bias, 1> out_bias;    // [out]
 
-  // One by one, whatever their alignment.
+  // One by one, whatever their alignment. What the factor takes was read before.
   auto reads() const {
-    auto const [mean, variance, weight, offset] = channels.reads();
-    std::array spans{mean, variance, weight, offset, span_of(bias)};
+    std::array spans{span_of(channels.mean), span_of(channels.bias), span_of(bias)};
     for (Span& s : spans) s.element_bytes = 0;
     return spans;
   }
@@ -53,20 +75,18 @@ struct FoldBatchNorm {
     impl::check(shape.columns > 0 || shape.rows == 0, where,
                 "weight: has no columns (nothing would be folded); give it the inputs of the layer");
     for (Span const& read_by_all : {span_of(channels.variance), span_of(channels.weight)})
-      impl::check(!overlap(span_of(out_bias), read_by_all), where,
-                  "out_bias overlaps running_var or bn_weight (all values of a row need them, and the first one "
-                  "writes); give it memory of its own, or that of bias");
+      impl::check(!overlap(span_of(out_bias), read_by_all), where, [&] {
+        return "out_bias: overlaps " + name_of(read_by_all) +
+               " (all values of a row need it, and the first one writes); give it memory of its own, or that of bias";
+      });
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION void apply(X const&, Place at) const {
     using Real = typename X::Real;
-    Real const variance = to_real(channels.variance(at.row)), weight = to_real(channels.weight(at.row));
-    Real const factor = channels.inverse_deviation(variance) * weight;
-    for (auto& v : x) v *= factor;
     if (at.column > 0) return;
     Real const given = bias.data ? to_real(bias(at.row)) : 0;
     Real const mean = to_real(channels.mean(at.row)), offset = to_real(channels.bias(at.row));
-    out_bias(at.row) = from_real<Bias>((given - mean) * factor + offset);
+    out_bias(at.row) = from_real<Bias>((given - mean) * channels.template factor<Real>(at.row) + offset);
   }
 };
 
@@ -76,16 +96,17 @@ auto fold_batchnorm_chain(W const& weight, B const& bias, M const& mean, V const
                           O const& bn_bias, W2 const& out_weight, B2 const& out_bias, double epsilon) {
   using Element = ElementOf<W>;
   using Parameter = ElementOf<M>;
-  auto const in = tensor_of<2, Space, Element const>(weight, "kfuse::fold_batchnorm: weight");
-  auto const given = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::fold_batchnorm: bias");
-  auto const out = tensor_of<2, Space, ElementOf<W2>>(out_weight, "kfuse::fold_batchnorm: out_weight");
-  auto const offsets = tensor_of<1, Space, ElementOf<B>>(out_bias, "kfuse::fold_batchnorm: out_bias");
+  auto const in = tensor_of<2, Space, Element const>(weight, "kfuse::fold_batchnorm", "weight");
+  auto const given = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::fold_batchnorm", "bias");
+  auto const out = tensor_of<2, Space, ElementOf<W2>>(out_weight, "kfuse::fold_batchnorm", "out_weight");
+  auto const offsets = tensor_of<1, Space, ElementOf<B>>(out_bias, "kfuse::fold_batchnorm", "out_bias");
   BatchNormChannels<Parameter> const channels{
-      tensor_of<1, Space, Parameter const>(mean, "kfuse::fold_batchnorm: running_mean"),
-      tensor_of<1, Space, Parameter const>(variance, "kfuse::fold_batchnorm: running_var"),
-      tensor_of<1, Space, Parameter const>(bn_weight, "kfuse::fold_batchnorm: bn_weight"),
-      tensor_of<1, Space, Parameter const>(bn_bias, "kfuse::fold_batchnorm: bn_bias"), epsilon};
-  return load(in) | FoldBatchNorm<Parameter, ElementOf<B>>{channels, given, offsets} | store(out);
+      tensor_of<1, Space, Parameter const>(mean, "kfuse::fold_batchnorm", "running_mean"),
+      tensor_of<1, Space, Parameter const>(variance, "kfuse::fold_batchnorm", "running_var"),
+      tensor_of<1, Space, Parameter const>(bn_weight, "kfuse::fold_batchnorm", "bn_weight"),
+      tensor_of<1, Space, Parameter const>(bn_bias, "kfuse::fold_batchnorm", "bn_bias"), epsilon};
+  return load(in) | FoldIntoWeight<Parameter>{channels} |
+         StoreFoldedBias<Parameter, ElementOf<B>>{channels, given, offsets} | store(out);
 }
 
 }  // namespace impl

@@ -23,6 +23,7 @@ namespace impl {
 // f(an integral_constant of the activation).
 template <class F>
 auto with_gelu(GeluApproximate approximate, F const& f) {
+  check_one_of(approximate, GeluApproximate::tanh, "kfuse::geglu", "options.approximate");
   if (approximate == GeluApproximate::tanh) return f(std::integral_constant<Activation, Activation::gelu_tanh>());
   return f(std::integral_constant<Activation, Activation::gelu>());
 }

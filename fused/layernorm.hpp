@@ -20,10 +20,10 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike W, TensorLike B, TensorLike Y>
 auto layernorm_chain(X const& x, W const& weight, B const& bias, Y const& y, LayerNormOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::layernorm: x");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::layernorm: weight");
-  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::layernorm: bias");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::layernorm: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::layernorm", "x");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::layernorm", "weight");
+  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias, "kfuse::layernorm", "bias");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::layernorm", "y");
   return load(in) | layernorm<summation_of<ElementOf<Y>>>(scale, offset, options) | store(out);
 }
 

@@ -188,9 +188,9 @@ requires Kokkos::is_execution_space_v<Space>
 void linear(Space const& space, Blas<Space>& blas, X const& x, W const& w, Y const& y,
             LinearOptions<std::remove_const_t<typename Y::value_type>> const& options = {}) {
   using Element = std::remove_const_t<typename Y::value_type>;
-  auto const in = impl::tensor_of<2, Space, Element const>(x, "linear: x");
-  auto const weight = impl::tensor_of<2, Space, Element const>(w, "linear: w");
-  auto const out = impl::tensor_of<2, Space, Element>(y, "linear: y");
+  auto const in = impl::tensor_of<2, Space, Element const>(x, "linear", "x");
+  auto const weight = impl::tensor_of<2, Space, Element const>(w, "linear", "w");
+  auto const out = impl::tensor_of<2, Space, Element>(y, "linear", "y");
   impl::check_linear(in, weight, out, options);
   if (out.empty()) return;
 

@@ -17,8 +17,8 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike Y>
 auto log_softmax_chain(X const& x, Y const& y) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::log_softmax: x");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::log_softmax: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::log_softmax", "x");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::log_softmax", "y");
   return load(in) | kfuse::log_softmax() | store(out);
 }
 

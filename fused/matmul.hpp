@@ -89,9 +89,9 @@ requires Kokkos::is_execution_space_v<Space>
 void matmul(Space const& space, Blas<Space>& blas, A const& a, B const& b, C const& c,
             MatmulOptions const& options = {}) {
   using Element = std::remove_const_t<typename C::value_type>;
-  auto const left = impl::tensor_of<3, Space, Element const>(a, "matmul: a");
-  auto const right = impl::tensor_of<3, Space, Element const>(b, "matmul: b");
-  auto const out = impl::tensor_of<3, Space, Element>(c, "matmul: c");
+  auto const left = impl::tensor_of<3, Space, Element const>(a, "matmul", "a");
+  auto const right = impl::tensor_of<3, Space, Element const>(b, "matmul", "b");
+  auto const out = impl::tensor_of<3, Space, Element>(c, "matmul", "c");
   impl::check_matmul(left, right, out, options);
   if (out.empty()) return;
 

@@ -30,8 +30,8 @@ struct WeighHeads {
 
   auto reads() const { return std::array{span_of(q_weight), span_of(k_weight)}; }
   void check(std::string_view where, Shape shape) const {
-    check_vector(q_weight, where, "q_weight", shape);
-    check_vector(k_weight, where, "k_weight", shape);
+    check_vector(q_weight, where, shape);
+    check_vector(k_weight, where, shape);
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
@@ -44,10 +44,10 @@ struct WeighHeads {
 template <class Space, TensorLike X, TensorLike Q, TensorLike K, TensorLike Y>
 auto qk_rmsnorm_chain(X const& x, int q_heads, Q const& q_weight, K const& k_weight, Y const& y,
                       RmsNormOptions const& options) {
-  auto const in = tensor_of<3, Space, ElementOf<X> const>(x, "kfuse::qk_rmsnorm: x");
-  auto const q = tensor_of<1, Space, ElementOf<Q> const>(q_weight, "kfuse::qk_rmsnorm: q_weight");
-  auto const k = tensor_of<1, Space, ElementOf<Q> const>(k_weight, "kfuse::qk_rmsnorm: k_weight");
-  auto const out = tensor_of<3, Space, ElementOf<Y>>(y, "kfuse::qk_rmsnorm: y");
+  auto const in = tensor_of<3, Space, ElementOf<X> const>(x, "kfuse::qk_rmsnorm", "x");
+  auto const q = tensor_of<1, Space, ElementOf<Q> const>(q_weight, "kfuse::qk_rmsnorm", "q_weight");
+  auto const k = tensor_of<1, Space, ElementOf<Q> const>(k_weight, "kfuse::qk_rmsnorm", "k_weight");
+  auto const out = tensor_of<3, Space, ElementOf<Y>>(y, "kfuse::qk_rmsnorm", "y");
   int const heads = in.extent(1);
   check(same_shape(in, out), "kfuse::qk_rmsnorm: y", [&] {
     return "shape " + shape_text(out) + " is not that of x, " + shape_text(in) + "; give it one value for each of x";

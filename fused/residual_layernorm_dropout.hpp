@@ -62,13 +62,14 @@ struct IfGiven {
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike B, TensorLike Y>
 auto residual_layernorm_dropout_chain(X const& x, R const& residual, W const& weight, B const& bias_of_norm, Y const& y,
                                       ResidualLayerNormDropoutOptions<ElementOf<X>> const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::residual_layernorm_dropout: x");
-  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::residual_layernorm_dropout: residual");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::residual_layernorm_dropout: weight");
-  auto const offset = tensor_of<1, Space, ElementOf<B> const>(bias_of_norm, "kfuse::residual_layernorm_dropout: bias");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::residual_layernorm_dropout: y");
-  auto const x_bias = tensor<1>(options.x_bias, "kfuse::residual_layernorm_dropout: x_bias");
-  auto const sum = tensor<2>(options.sum, "kfuse::residual_layernorm_dropout: sum");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::residual_layernorm_dropout", "x");
+  auto const added = tensor_of<2, Space, ElementOf<R> const>(residual, "kfuse::residual_layernorm_dropout", "residual");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::residual_layernorm_dropout", "weight");
+  auto const offset =
+      tensor_of<1, Space, ElementOf<B> const>(bias_of_norm, "kfuse::residual_layernorm_dropout", "bias");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::residual_layernorm_dropout", "y");
+  auto const x_bias = tensor<1>(options.x_bias, "kfuse::residual_layernorm_dropout", "x_bias");
+  auto const sum = tensor<2>(options.sum, "kfuse::residual_layernorm_dropout", "sum");
   constexpr auto summation = summation_of<ElementOf<Y>>;
   return load(in) | IfGiven<decltype(bias(x_bias))>{bias(x_bias), x_bias.data != nullptr} | add(added) |
          IfGiven<decltype(store(sum))>{store(sum), sum.data != nullptr} |

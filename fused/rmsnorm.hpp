@@ -21,9 +21,9 @@ namespace impl {
 
 template <class Space, TensorLike X, TensorLike W, TensorLike Y>
 auto rmsnorm_chain(X const& x, W const& weight, Y const& y, RmsNormOptions const& options) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::rmsnorm: x");
-  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::rmsnorm: weight");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::rmsnorm: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::rmsnorm", "x");
+  auto const scale = tensor_of<1, Space, ElementOf<W> const>(weight, "kfuse::rmsnorm", "weight");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::rmsnorm", "y");
   return load(in) | rmsnorm<ElementOf<X>, summation_of<ElementOf<Y>>>(scale, options) | store(out);
 }
 

@@ -27,16 +27,16 @@ struct RopeHeadsOptions {
 namespace impl {
 
 template <class In, class Out>
-void check_heads(char const* name, Tensor<In, 3> const& x, Tensor<Out, 3> const& y, int tokens, int head_dim) {
+void check_heads(Tensor<In, 3> const& x, Tensor<Out, 3> const& y, int tokens, int head_dim) {
   auto const where = "kfuse::rope";
-  check(same_shape(x, y), where, [&] {
-    return std::string(name) + ": the output's shape " + shape_text(y) + " is not the input's " + shape_text(x) +
-           "; give it one value for each";
-  });
   check(x.extent(0) == tokens && x.extent(2) == head_dim, where, [&] {
-    return std::string(name) + ": " + shape_text(x) + " is not [tokens, heads, head_dim] with the " +
-           std::to_string(tokens) + " tokens of positions and q's head_dim of " + std::to_string(head_dim) +
+    return name_of(x) + ": " + shape_text(x) + " is not [tokens, heads, head_dim] with the " + std::to_string(tokens) +
+           " tokens of positions and q's head_dim of " + std::to_string(head_dim) +
            "; give q, k and positions the same tokens";
+  });
+  check(same_shape(x, y), where, [&] {
+    return name_of(y) + ": shape " + shape_text(y) + " is not that of " + name_of(x) + ", " + shape_text(x) +
+           "; give it one value for each";
   });
 }
 
@@ -47,16 +47,17 @@ auto with_rope_chain(Q const& q, K const& k, T const& table, P const& positions,
   using In = ElementOf<Q>;
   using Out = ElementOf<QOut>;
   auto const where = "kfuse::rope";
-  auto queries = tensor_of<3, Space, In const>(q, "kfuse::rope: q");
-  auto keys = tensor_of<3, Space, In const>(k, "kfuse::rope: k");
-  auto queries_out = tensor_of<3, Space, Out>(q_out, "kfuse::rope: q_out");
-  auto keys_out = tensor_of<3, Space, Out>(k_out, "kfuse::rope: k_out");
-  auto const angles = tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::rope: table");
-  auto const at = tensor_of<1, Space, int const>(positions, "kfuse::rope: positions");
+  auto queries = tensor_of<3, Space, In const>(q, "kfuse::rope", "q");
+  auto keys = tensor_of<3, Space, In const>(k, "kfuse::rope", "k");
+  auto queries_out = tensor_of<3, Space, Out>(q_out, where, copies_tails ? "q_out" : "q");
+  auto keys_out = tensor_of<3, Space, Out>(k_out, where, copies_tails ? "k_out" : "k");
+  auto const angles = tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::rope", "table");
+  auto const at = tensor_of<1, Space, int const>(positions, "kfuse::rope", "positions");
 
   int const head_dim = queries.extent(2), rotary = options.rotary_dim != 0 ? options.rotary_dim : head_dim;
-  check_heads("q", queries, queries_out, at.extent(0), head_dim);
-  check_heads("k", keys, keys_out, at.extent(0), head_dim);
+  check_heads(queries, queries_out, at.extent(0), head_dim);
+  check_heads(keys, keys_out, at.extent(0), head_dim);
+  check_one_of(options.pairs, RopePairs::interleaved, where, "options.pairs");
   check_rotary(where, rotary, head_dim);
   check(angles.extent(1) == rotary, where, [&] {
     return "table: " + shape_text(angles) + " is not [positions, rotary_dim] with cosines and then sines of the " +

@@ -28,32 +28,37 @@ template <class Space, TensorLike X, TensorLike T, TensorLike P, TensorLike Q, T
 auto rope_qkv_chain(X const& qkv, T const& table, P const& positions, Q const& q, C const& k_cache, C const& v_cache,
                     RopeQkvOptions const& options) {
   auto const where = "kfuse::rope_qkv";
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(qkv, "kfuse::rope_qkv: qkv");
-  auto const angles = tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::rope_qkv: table");
-  auto const at = tensor_of<1, Space, int const>(positions, "kfuse::rope_qkv: positions");
-  auto const queries = tensor_of<2, Space, ElementOf<Q>>(q, "kfuse::rope_qkv: q");
-  auto const keys = tensor_of<4, Space, ElementOf<C>>(k_cache, "kfuse::rope_qkv: k_cache");
-  auto const values = tensor_of<4, Space, ElementOf<C>>(v_cache, "kfuse::rope_qkv: v_cache");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(qkv, "kfuse::rope_qkv", "qkv");
+  auto const angles = tensor_of<2, Space, ElementOf<T> const>(table, "kfuse::rope_qkv", "table");
+  auto const at = tensor_of<1, Space, int const>(positions, "kfuse::rope_qkv", "positions");
+  auto const queries = tensor_of<2, Space, ElementOf<Q>>(q, "kfuse::rope_qkv", "q");
+  auto const keys = tensor_of<4, Space, ElementOf<C>>(k_cache, "kfuse::rope_qkv", "k_cache");
+  auto const values = tensor_of<4, Space, ElementOf<C>>(v_cache, "kfuse::rope_qkv", "v_cache");
 
   int const batch = keys.extent(0), head_dim = keys.extent(3);
-  int const key_columns = keys.extent(1) * head_dim, rotated = queries.extent(1) + key_columns;
-  check(head_dim > 0, where,
-        [&] { return "k_cache " + shape_text(keys) + " has no head_dim; give it [batch, heads, capacity, head_dim]"; });
-  check(same_shape(keys, values), where, [&] {
-    return "k_cache " + shape_text(keys) + " and v_cache " + shape_text(values) +
-           " must have the same shape; give each key its value";
+  auto const key_columns = std::ptrdiff_t(keys.extent(1)) * head_dim, rotated = queries.extent(1) + key_columns;
+  check(head_dim > 0, where, [&] {
+    return "k_cache: " + shape_text(keys) + " has no head_dim; give it [batch, heads, capacity, head_dim]";
   });
-  check(queries.extent(1) % head_dim == 0 && in.extent(1) == rotated + key_columns, where, [&] {
-    return "rows of " + std::to_string(in.extent(1)) + " columns are not [ Q | K | V ] of q " + shape_text(queries) +
-           " and caches " + shape_text(keys) + "; q needs whole heads, and a row the columns of all three";
+  check(same_shape(keys, values), where, [&] {
+    return "v_cache: shape " + shape_text(values) + " is not that of k_cache, " + shape_text(keys) +
+           "; give each key its value";
+  });
+  check(queries.extent(1) % head_dim == 0, where, [&] {
+    return "q: " + shape_text(queries) + " has no whole heads of the cache's head_dim, " + std::to_string(head_dim) +
+           "; give it [tokens, heads * head_dim]";
+  });
+  check(in.extent(1) == rotated + key_columns, where, [&] {
+    return "qkv: rows of " + std::to_string(in.extent(1)) + " columns are not [ Q | K | V ] of q " +
+           shape_text(queries) + " and caches " + shape_text(keys) + "; give it the columns of all three";
   });
   check(batch > 0 ? in.extent(0) % batch == 0 : in.extent(0) == 0, where, [&] {
-    return std::to_string(in.extent(0)) + " rows are not [batch, tokens] of the cache's batch of " +
+    return "qkv: " + std::to_string(in.extent(0)) + " rows are not [batch, tokens] of the cache's batch of " +
            std::to_string(batch) + "; give it as many tokens of each sequence";
   });
 
   int const tokens = batch > 0 ? in.extent(0) / batch : 0;
-  return load(in) | rope(angles, at, {head_dim, options.rotary_dim, rotated, options.pairs, options.status}) |
+  return load(in) | rope(angles, at, {head_dim, options.rotary_dim, int(rotated), options.pairs, options.status}) |
          store_qkv(queries, keys, values, at, tokens, options.status);
 }
 

@@ -140,17 +140,16 @@ class RopeChecks {
     if (value) positive("attention_factor", *value, "it scales cosines and sines");
   }
   void factors(std::string const& name, std::vector<double> const& values) const {
-    require(values.size() == std::size_t(settings_.rotary_dim) / 2, "the length of rope_scaling." + name, values.size(),
-            "each pair has a factor", "rotary_dim / 2 of them");
+    require(values.size() == std::size_t(settings_.rotary_dim) / 2, "the length of rope_scaling." + name,
+            double(values.size()), "each pair has a factor", "rotary_dim / 2 of them");
     for (double const value : values) positive(name, value, "it divides a frequency");
   }
   void positive(std::string const& name, double value, char const* why) const {
     require(std::isfinite(value) && value > 0, "rope_scaling." + name, value, why, "a positive number");
   }
-  template <class Value>
-  void require(bool ok, std::string const& name, Value value, char const* why, char const* cure) const {
+  void require(bool ok, std::string const& name, double value, char const* why, char const* cure) const {
     check(ok, where_,
-          [&] { return name + " is " + std::to_string(value) + " (" + why + "), choose " + std::string(cure); });
+          [&] { return name + " is " + number_text(value) + " (" + why + "), choose " + std::string(cure); });
   }
 
   RopeSettings const& settings_;

@@ -4,7 +4,7 @@
 //
 // The chain load | mask | softmax | store. What is not visible gets zero, and so does a row in which nothing is, or
 // which is -infinity throughout. A NaN or a +infinity makes its row NaN. Causal masks and sinks have kernels of their
-// own, load | scale | mask | causal_mask | softmax_with_sinks | store.
+// own, load | scale | mask | causal_mask | softmax_with_sinks | store, which also take long rows in double.
 #ifndef KFUSE_FUSED_SOFTMAX_HPP
 #define KFUSE_FUSED_SOFTMAX_HPP
 
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace kfuse {
 
@@ -30,6 +31,13 @@ struct SoftmaxOptions {
 
 namespace impl {
 
+// Is one reduction faster than two? In double, of rows that registers do not hold: each pass reads a row again.
+template <class C>
+constexpr bool is_faster_in_one(C const&, int columns) {
+  using Types = ChainTypes<C>;
+  return std::is_same_v<typename Types::Real, double> && row_plan<C>(columns, Types::width).path == RowPath::passes;
+}
+
 // Calls run(chain) with what softmax of the scores is.
 template <class Scores, class Element, class Sink, class F>
 auto with_softmax(Scores const& scores, double factor, Tensor<Element, 2> const& out,
@@ -39,25 +47,26 @@ auto with_softmax(Scores const& scores, double factor, Tensor<Element, 2> const&
            " (rows are [..., queries] with a causal mask or sinks); "
            "give it their number, or leave it out";
   });
-  if (options.causal == CausalVariant::none && options.sinks.data == nullptr) {
-    constexpr auto summation = summation_of<Element>;
-    return run(scores | softmax<summation>(factor) | store(out));
-  }
-  return run(scores | scale(factor) | causal_mask(options.causal, options.queries, out.extent(1)) |
-             softmax_with_sinks(options.sinks, options.queries) | store(out));
+  auto const sinks = tensor<1>(options.sinks, "kfuse::softmax", "sinks");
+  auto const plain = scores | softmax<summation_of<Element>>(factor) | store(out);
+  if (options.causal == CausalVariant::none && sinks.data == nullptr && !is_faster_in_one(plain, out.extent(1)))
+    return run(plain);
+  int const keys = shape_of(as_chain(scores), "kfuse::softmax").columns;
+  return run(scores | scale(factor) | causal_mask(options.causal, options.queries, keys) |
+             softmax_with_sinks(sinks, options.queries) | store(out));
 }
 
 template <class Space, TensorLike X, TensorLike Y, class Sink, class F>
 auto with_softmax_of(X const& x, Y const& y, SoftmaxOptions<Sink> const& options, F const& run) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax", "x");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax", "y");
   return with_softmax(load(in), options.scale, out, options, run);
 }
 template <class Space, TensorLike X, TensorLike M, TensorLike Y, class Sink, class F>
 auto with_softmax_of(X const& x, M const& visible, Y const& y, SoftmaxOptions<Sink> const& options, F const& run) {
-  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax: x");
-  auto const seen = tensor_of<2, Space, std::uint8_t const>(visible, "kfuse::softmax: visible");
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax: y");
+  auto const in = tensor_of<2, Space, ElementOf<X> const>(x, "kfuse::softmax", "x");
+  auto const seen = tensor_of<2, Space, std::uint8_t const>(visible, "kfuse::softmax", "visible");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, "kfuse::softmax", "y");
   // Scaled first: hidden values stay -infinity whatever the scale.
   return with_softmax(load(in) | scale(options.scale) | mask(seen), 1, out, options, run);
 }

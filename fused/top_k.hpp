@@ -177,9 +177,9 @@ void launch_top_k(Space const& space, Tensor<Element const, 2> const& x, Tensor<
 template <class Space, TensorLike X, TensorLike V, TensorLike I>
 void top_k(Space const& space, X const& x, V const& values, I const& indices) {
   using Element = impl::ElementOf<X>;
-  auto const in = impl::tensor_of<2, Space, Element const>(x, "kfuse::top_k: x");
-  auto const largest = impl::tensor_of<2, Space, Element>(values, "kfuse::top_k: values");
-  auto const places = impl::tensor_of<2, Space, int>(indices, "kfuse::top_k: indices");
+  auto const in = impl::tensor_of<2, Space, Element const>(x, "kfuse::top_k", "x");
+  auto const largest = impl::tensor_of<2, Space, Element>(values, "kfuse::top_k", "values");
+  auto const places = impl::tensor_of<2, Space, int>(indices, "kfuse::top_k", "indices");
   impl::check_top_k(in, largest, places);
   if (largest.empty()) return;
 
@@ -194,8 +194,8 @@ void top_k(Space const& space, X const& x, V const& values, I const& indices) {
 template <class Space, TensorLike X, TensorLike V, TensorLike I>
 Traffic top_k_traffic(Space const&, X const& x, V const& values, I const&) {
   using Element = impl::ElementOf<X>;
-  return impl::top_k_traffic(impl::tensor_of<2, Space, Element const>(x, "kfuse::top_k: x"),
-                             impl::tensor_of<2, Space, Element>(values, "kfuse::top_k: values"));
+  return impl::top_k_traffic(impl::tensor_of<2, Space, Element const>(x, "kfuse::top_k", "x"),
+                             impl::tensor_of<2, Space, Element>(values, "kfuse::top_k", "values"));
 }
 
 }  // namespace kfuse

@@ -82,14 +82,14 @@ TEST_CASE("add_multiply_relu refuses what does not fit, and writes nothing") {
   auto const x = view_of<float>(random_values<float>(12, 1), 3, 4), y = view_of_nans<float>(3, 4);
   auto const turned = view_of<float>(random_values<float>(12, 1), 4, 3);
   CHECK(contains(error_of([&] { add_multiply_relu(Space(), x, turned, x, y); }),
-                 "kfuse::add_multiply_relu: add: shape [4, 3] does not match the chain's [3, 4]"));
+                 "kfuse::add_multiply_relu: addend: shape [4, 3] does not match the chain's [3, 4]"));
   CHECK(contains(error_of([&] { add_multiply_relu(Space(), x, x, turned, y); }),
-                 "kfuse::add_multiply_relu: multiply: shape [4, 3] does not match"));
+                 "kfuse::add_multiply_relu: factor: shape [4, 3] does not match"));
   CHECK(contains(error_of([&] { add_multiply_relu(Space(), x, x, x, turned); }),
-                 "kfuse::add_multiply_relu: store: shape [4, 3] does not match"));
+                 "kfuse::add_multiply_relu: y: shape [4, 3] does not match"));
   auto const rows = [&](int first) { return Kokkos::subview(y, Kokkos::pair(first, first + 2), Kokkos::ALL); };
   CHECK(contains(error_of([&] { add_multiply_relu(Space(), rows(0), rows(0), rows(0), rows(1)); }),
-                 "kfuse::add_multiply_relu: an output overlaps an input"));
+                 "kfuse::add_multiply_relu: y: overlaps x"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

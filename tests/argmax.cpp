@@ -110,6 +110,24 @@ TEST_CASE_TEMPLATE("argmax takes the first of equals, a NaN before any number, a
   }
 }
 
+TEST_CASE_TEMPLATE("argmax of rows of 2^20 values", Element, float, bf16) {
+  int const rows = 3, columns = 1 << 20;
+  auto x = random_values<Element>(std::size_t(rows) * columns, 1);
+  x[2 * columns - 1] = 3;                             // the last value of the second row
+  x[2 * columns + 1000000] = x[3 * columns - 1] = 3;  // two of the third
+  auto const in = view_of<Element>(x, rows, columns);
+  auto const expected = columns_of_largest(x, columns);
+  auto const indices = view_of<int>(std::vector<double>(rows, -1), rows);
+  argmax(Space(), in, indices);
+  CHECK(elements(indices) == expected);
+  Kokkos::deep_copy(indices, -1);
+  auto const values = view_of_nans<Element>(rows);
+  kfuse::Workspace<Space> workspace(1 << 20);
+  argmax(Space(), in, values, indices, workspace);
+  CHECK(elements(indices) == expected);
+  CHECK(download(values) == values_at(x, expected, columns));
+}
+
 // In a pack without a NaN the largest is found by pairs, in others one after the other; infinities may look like
 // either.
 TEST_CASE("argmax of packs of awkward values is the first of the largest") {
@@ -171,12 +189,13 @@ TEST_CASE("argmax refuses what does not fit, and outputs that overlap") {
   auto const indices = view_of<int>({-1, -1, -1}, 3), two = view_of<int>({-1, -1}, 2);
   auto const values = view_of_nans<float>(3);
   auto const before = download(x);
-  CHECK(contains(error_of([&] { argmax(Space(), x, two); }), "kfuse::argmax: argmax: needs one index"));
-  CHECK(contains(error_of([&] { argmax(Space(), x, view_of_nans<float>(4), indices); }), "needs one index"));
+  CHECK(contains(error_of([&] { argmax(Space(), x, two); }), "kfuse::argmax: indices: has 2 entries"));
+  CHECK(contains(error_of([&] { argmax(Space(), x, view_of_nans<float>(4), indices); }),
+                 "kfuse::argmax: values: has 4 entries"));
   auto const inside = Kokkos::subview(x, 1, Kokkos::pair(0, 3));
-  CHECK(contains(error_of([&] { argmax(Space(), x, inside, indices); }), "an output overlaps an input"));
+  CHECK(contains(error_of([&] { argmax(Space(), x, inside, indices); }), "kfuse::argmax: values: overlaps x"));
   Kokkos::View<float*, Space, Kokkos::MemoryUnmanaged> const same(reinterpret_cast<float*>(indices.data()), 3);
-  CHECK(contains(error_of([&] { argmax(Space(), x, same, indices); }), "argmax: values and indices overlap"));
+  CHECK(contains(error_of([&] { argmax(Space(), x, same, indices); }), "kfuse::argmax: values: overlaps indices"));
   CHECK(elements(indices) == std::vector<int>{-1, -1, -1});
   for (double const v : download(values)) CHECK(std::isnan(v));
   CHECK(download(x) == before);

@@ -244,6 +244,7 @@ TEST_CASE("batchnorm refuses what does not fit, and writes nothing") {
   CHECK(contains(error(given.mean, few, y), "kfuse::batchnorm: running_var: has 3 entries for 4 channels"));
   CHECK(contains(error(given.mean, given.variance, other), "kfuse::batchnorm: y: shape [4, 3] is not that of x"));
   CHECK(contains(error(given.mean, given.variance, y, {.epsilon = -1}), "epsilon"));
+  CHECK(contains(error(given.mean, given.variance, y, {.epsilon = 1e300}), "epsilon"));  // infinite in float
   CHECK(contains(error(given.mean, given.variance, y, {.activation = Activation::gelu}), "must be none or relu"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }

@@ -140,7 +140,8 @@ TEST_CASE("bias_activation_dropout_residual refuses what does not fit, and write
     return error_of([&] { bias_activation_dropout_residual(Space(), x, bias, residual, y, options); });
   };
   CHECK(contains(error(three, x, {}), "kfuse::bias_activation_dropout_residual: bias: has 3 entries"));
-  CHECK(contains(error(b, turned, {}), "kfuse::bias_activation_dropout_residual: add: shape [4, 3] does not match"));
+  CHECK(
+      contains(error(b, turned, {}), "kfuse::bias_activation_dropout_residual: residual: shape [4, 3] does not match"));
   CHECK(contains(error(b, x, {.dropout = 1.5}), "dropout: the probability to drop a value must lie in [0, 1]"));
   CHECK(contains(error(b, x, {.dropout = NAN}), "dropout: the probability to drop a value must lie in [0, 1]"));
   // What dropout would refuse is refused without it, too: it would fail on the day it is switched on.

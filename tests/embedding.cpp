@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dropped.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -67,6 +68,9 @@ TEST_CASE("embedding is right on 2,000 random shapes") {
     Random random(c.seed);
     int const tables = c.kind == ValueKind::huge ? 1 : 1 + random.below(3);  // huge values have no sum
     double const scale = random.below(2) == 0 ? 1 : -0.5;
+    constexpr double probabilities[] = {0, 0.1, 0.5, 1};
+    double const probability = probabilities[c.seed % 4];
+    kfuse::RandomState const state{c.seed, c.seed >> 16};
     std::vector<GuardedMatrix<Element>> table;
     std::vector<std::vector<double>> given, places;
     std::vector<double> expected(std::size_t(c.rows) * c.columns, 0), scales(c.rows, 0);
@@ -82,20 +86,25 @@ TEST_CASE("embedding is right on 2,000 random shapes") {
         if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
       for (double& s : scales) s = std::max(s, largest);
     }
+    for (double& s : scales) s /= probability < 1 ? 1 - probability : 1;
     auto const run = [&](int first, int count, auto const& y) {
       auto const t = [&](int i) { return table[i].const_view(); };
       auto const p = [&](int i) {
         return view_of<int>({places[i].begin() + first, places[i].begin() + first + count}, count);
       };
-      kfuse::EmbeddingOptions const options{.scale = scale};
+      kfuse::EmbeddingOptions const options{.scale = scale, .dropout = probability, .random = state};
       if (tables == 1) embedding(space, t(0), p(0), y, options);
       if (tables == 2) embedding(space, t(0), p(0), t(1), p(1), y, options);
       if (tables == 3) embedding(space, t(0), p(0), t(1), p(1), t(2), p(2), y, options);
     };
     auto const y = c.matrix<Element>(3);
     run(0, c.rows, y.view());
-    c.compare("y", y, expected, scales);
+    c.compare("y", y, dropped(expected, c.columns, probability, state), scales);
     for (int t = 0; t < tables; ++t) c.unchanged("a table", table[t], given[t]);
+    auto const again = c.matrix<Element>(4);
+    run(0, c.rows, again.view());
+    c.unchanged("y of a second run", again, y.values());
+    if (probability > 0 && probability < 1) return;  // a row's number decides what is dropped
     c.same_bits("y", [&](int first, int count) {
       auto const some = view_of_nans<Element>(count, c.columns);
       run(first, count, some);
@@ -129,27 +138,20 @@ TEST_CASE("the sum is dropped out: what is kept is scaled, and the state decides
   embedding(Space(), table, indices, table, indices, sum);
   auto const whole = download(sum);
 
-  auto const dropped = [&](kfuse::EmbeddingOptions const& options) {
+  auto const embedded = [&](kfuse::EmbeddingOptions const& options) {
     embedding(Space(), table, indices, table, indices, y, options);
     return download(y);
   };
-  auto const some = dropped({.dropout = 0.25, .random = {5, 3}});
-  std::size_t zeros = 0;
-  bool right = true;
-  for (std::size_t i = 0; i < some.size(); ++i) {
-    zeros += some[i] == 0;
-    right &= some[i] == 0 || std::abs(some[i] - whole[i] / 0.75) <= 1e-15 * whole[i];
-  }
-  CHECK(right);
-  CHECK(std::abs(double(zeros) / double(some.size()) - 0.25) < 0.005);  // five standard deviations
-  CHECK(dropped({.dropout = 0.25, .random = {5, 4}}) != some);
-  CHECK(dropped({.dropout = 0, .random = {5, 3}}) == whole);
-  CHECK(dropped({.dropout = 1, .random = {5, 3}}) == std::vector<double>(whole.size(), 0));
+  auto const some = embedded({.dropout = 0.25, .random = {5, 3}});
+  CHECK(deviation(some, dropped(whole, columns, 0.25, {5, 3}), 0) <= 1e-15);
+  CHECK(embedded({.dropout = 0.25, .random = {5, 4}}) != some);
+  CHECK(embedded({.dropout = 0, .random = {5, 3}}) == whole);
+  CHECK(embedded({.dropout = 1, .random = {5, 3}}) == std::vector<double>(whole.size(), 0));
 
   Kokkos::View<kfuse::RandomState, Space> const state("state");  // as a replay finds it
   Kokkos::deep_copy(state, kfuse::RandomState{5, 3});
-  CHECK(dropped({.dropout = 0.25, .random = state}) == some);
-  CHECK(contains(error_of([&] { dropped({.dropout = 1.5}); }), "kfuse::embedding: dropout: the probability"));
+  CHECK(embedded({.dropout = 0.25, .random = state}) == some);
+  CHECK(contains(error_of([&] { embedded({.dropout = 1.5}); }), "kfuse::embedding: dropout: the probability"));
 }
 
 TEST_CASE("an index outside the table stands for zeros, whatever the table holds, and is reported") {
@@ -202,15 +204,17 @@ TEST_CASE("embedding refuses what does not fit, and a table that it would overwr
              wide = view_of<float>(random_values<float>(15, 1), 3, 5);
   auto const indices = view_of<int>({2, 1, 0}, 3), two = view_of<int>({0, 1}, 2);
   auto const y = view_of_nans<float>(3, 4);
-  CHECK(contains(error_of([&] { embedding(Space(), table, two, y); }), "kfuse::embedding: store: shape [3, 4]"));
-  CHECK(contains(error_of([&] { embedding(Space(), table, indices, wide, indices, y); }), "kfuse::embedding: gather"));
-  CHECK(contains(error_of([&] { embedding(Space(), table, indices, table, two, y); }), "kfuse::embedding: gather"));
-  CHECK(contains(error_of([&] { embedding(Space(), table, indices, table); }), "an output overlaps an input"));
+  CHECK(contains(error_of([&] { embedding(Space(), table, two, y); }), "kfuse::embedding: y: shape [3, 4]"));
+  CHECK(contains(error_of([&] { embedding(Space(), table, indices, wide, indices, y); }),
+                 "kfuse::embedding: second: has 5 columns"));
+  CHECK(contains(error_of([&] { embedding(Space(), table, indices, table, two, y); }),
+                 "kfuse::embedding: second_indices: has 2 entries"));
+  CHECK(contains(error_of([&] { embedding(Space(), table, indices, table); }), "kfuse::embedding: y: overlaps table"));
   CHECK(contains(error_of([&] { embedding(Space(), view_of_nans<float>(0, 4), indices, y); }), "no entries"));
   for (void* const memory : {static_cast<void*>(y.data() + 11), static_cast<void*>(indices.data() + 1)}) {
     Kokkos::View<int, Space, Kokkos::MemoryUnmanaged> const status(static_cast<int*>(memory));
     CHECK(contains(error_of([&] { embedding(Space(), table, indices, y, {.status = status}); }),
-                   "kfuse::embedding: status: lies in an argument"));
+                   "kfuse::embedding: status: lies in "));
   }
   CHECK(contains(error_of([&] { embedding(Space(), table, indices, y, {.scale = NAN}); }), "embedding: scale is nan"));
   for (double const v : download(y)) CHECK(std::isnan(v));

@@ -2,6 +2,7 @@
 // The row executor: the plan, every width, and bits that depend on the row alone. What it does with lanes is tested
 // with simulated_lanes.
 #include <kfuse/core/fuse.hpp>
+#include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/norm.hpp>
 #include <kfuse/fused/stage/rope.hpp>
 #include <kfuse/fused/stage/softmax.hpp>
@@ -111,7 +112,7 @@ TEST_CASE("the plan is the smallest layout that holds a row, and depends on the 
            Line{1024, 2, two_in_double, RowPath::held, {128, 4}, 1},
            Line{16384, 2, two_in_double, RowPath::wide, {1024, 8}, 1},
            Line{16385, 2, two_in_double, RowPath::passes, {512, 16}, 2},
-           Line{16385, 2, two_that_compute, RowPath::passes, {256, 16}, 3},
+           Line{16385, 2, two_that_compute, RowPath::passes, {256, 32}, 2},
            Line{2048, 2, one_in_double, RowPath::wide, {256, 4}, 1},
            Line{8192, 8, one, RowPath::wide, {256, 4}, 1},
            Line{32768, 8, one, RowPath::wide, {512, 8}, 1},

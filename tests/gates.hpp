@@ -152,14 +152,16 @@ void check_refusals(std::string const& label, Gate const& run) {
   auto const x = view_of<float>(std::vector<double>(12, 1), 2, 6);
   for (GateLayout const layout : {GateLayout::halves, GateLayout::interleaved}) {
     CHECK(contains(error_of([&] { run(Space(), view_of_nans<float>(2, 5), y, layout); }),
-                   label + ": gate_up has 5 columns"));
-    CHECK(contains(error_of([&] { run(Space(), x, y, layout); }), "store: shape [2, 2] does not match"));
+                   label + ": gate_up: has 5 columns"));
+    CHECK(contains(error_of([&] { run(Space(), x, y, layout); }), label + ": y: shape [2, 2] does not match"));
   }
-  CHECK(contains(error_of([&] { run(Space(), y, view_of_nans<float>(3, 2), y); }), "multiply: shape [3, 2]"));
+  CHECK(contains(error_of([&] { run(Space(), y, view_of_nans<float>(3, 2), y); }), label + ": up: shape [3, 2]"));
+  CHECK(contains(error_of([&] { run(Space(), x, view_of_nans<float>(2, 3), GateLayout(7)); }),
+                 label + ": options.layout: there is none with the number 7"));
   // In interleaved rows no value of y lies where its gate does.
   CHECK(contains(
       error_of([&] { run(Space(), x, Kokkos::subview(x, Kokkos::ALL, Kokkos::pair(0, 3)), GateLayout::interleaved); }),
-      label + ": an output overlaps an input"));
+      label + ": y: overlaps gate_up"));
   for (double const v : download(y)) CHECK(std::isnan(v));
   for (double const v : download(x)) CHECK(v == 1);
 }

@@ -85,6 +85,9 @@ TEST_CASE("geglu of nothing writes nothing, and element types may differ") {
 TEST_CASE("geglu refuses an odd width and shapes that do not fit, and writes nothing") {
   check_refusals("kfuse::geglu", ByErf());
   check_refusals("kfuse::geglu", ByTanh());
+  auto const x = view_of<float>({1, 2}, 1, 2), y = view_of_nans<float>(1, 1);
+  CHECK(contains(error_of([&] { kfuse::geglu(Space(), x, y, {.approximate = GeluApproximate(7)}); }),
+                 "kfuse::geglu: options.approximate: there is none with the number 7"));
 }
 
 TEST_CASE("geglu moves its arguments once") {

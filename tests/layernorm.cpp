@@ -160,6 +160,12 @@ TEST_CASE("layernorm of one column is the bias, and epsilon is under the root") 
   CHECK(normed({2, -1e30, 0}, 1, 1e-5, 0.25) == filled(3, 0.25));
   CHECK(deviation(normed({0, 2e-3}, 2), {-0.301511345, 0.301511345}) <= 1e-5);
 }
+TEST_CASE_TEMPLATE("layernorm of one column is the bias in all types", Element, double, bf16, fp16) {
+  auto const y = view_of_nans<Element>(4, 1);
+  layernorm(Space(), view_of<Element>({2, -largest<Element>(), 0, rounded<Element>(0.1)}, 4, 1),
+            view_of<Element>({3}, 1), view_of<Element>({0.25}, 1), y);
+  CHECK(download(y) == filled(4, 0.25));
+}
 
 // CASES P08
 TEST_CASE("layernorm takes very many rows") {

@@ -85,7 +85,7 @@ TEST_CASE("qk_rmsnorm is right on 2,000 random shapes") {
 
 // CASES P07a: in place, in rows [ Q | K | V ] of 16 + 8 + 8 heads.
 TEST_CASE_TEMPLATE("qk_rmsnorm in packed rows has the bits of a packed copy and leaves V alone", Element, float, bf16) {
-  int const tokens = 64, q_heads = 16, heads = 24, dim = 128, columns = heads * dim, packed = 32 * dim;
+  int const tokens = 1024, q_heads = 16, heads = 24, dim = 128, columns = heads * dim, packed = 32 * dim;
   auto const all = random_values<Element>(std::size_t(tokens) * packed, 1);
   std::vector<double> part;
   for (int t = 0; t < tokens; ++t)
@@ -127,7 +127,8 @@ TEST_CASE("qk_rmsnorm takes heads with a gap, in place, and heads of tokens with
     CHECK(kfuse::qk_rmsnorm_traffic(Space(), gapped, 3, q, k, as_heads(y, heads, dim, dim)).bytes() ==
           4 * (2 * tokens * heads * dim + 2 * dim));
     if (end > 0) {
-      CHECK(contains(error_of([&] { qk_rmsnorm(Space(), gapped, 3, q, k, gapped); }), "an output overlaps an input"));
+      CHECK(contains(error_of([&] { qk_rmsnorm(Space(), gapped, 3, q, k, gapped); }),
+                     "kfuse::qk_rmsnorm: y: overlaps x"));
       continue;
     }
     qk_rmsnorm(Space(), gapped, 3, q, k, gapped);

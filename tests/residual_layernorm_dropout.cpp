@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "dropped.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -62,36 +63,40 @@ TEST_CASE("residual_layernorm_dropout is right on 2,000 random shapes") {
     auto const x_bias =
         constant || c.number % 3 == 0 ? std::vector<double>() : random_values<Element>(c.columns, c.seed + 2);
     bool const with_sum = c.number % 2 == 0;
-    double const p = c.number % 5 == 0 ? 0 : 0.5;  // halves are doubled, which rounds nothing
+    constexpr double probabilities[] = {0, 0.1, 0.5, 1};
+    double const p = probabilities[c.seed % 4];
+    RandomState const state{c.seed, c.seed >> 16};
     auto const in = c.matrix<Element>(0, x), residual = c.matrix<Element>(1, r);
     auto const sum = c.matrix<Element>(2), y = c.matrix<Element>(3);
     auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
     auto const offset = view_of<Element>(x_bias, x_bias.size());
-    kfuse::ResidualLayerNormDropoutOptions<Element> options{.dropout = p, .random = {c.seed, 3}};
+    kfuse::ResidualLayerNormDropoutOptions<Element> options{.dropout = p, .random = state};
     if (!x_bias.empty()) options.x_bias = as_bias(offset);
-    if (with_sum) options.sum = kfuse::impl::tensor<2>(sum.view(), "test");
-    residual_layernorm_dropout(space, in.const_view(), residual.const_view(), weight, bias, y.view(), options);
+    auto with_its_sum = options;
+    if (with_sum) with_its_sum.sum = kfuse::as_tensor(sum.view());
+    residual_layernorm_dropout(space, in.const_view(), residual.const_view(), weight, bias, y.view(), with_its_sum);
 
     auto expected = reference(x, x_bias, r, w, b);
-    auto const actual = y.values();
-    std::size_t dropped = 0;
-    for (std::size_t i = 0; i < actual.size() && p > 0; ++i) {
-      bool const is_dropped = actual[i] == 0;
-      dropped += is_dropped;
-      expected.y[i] = is_dropped ? 0 : 2 * expected.y[i];
-    }
-    for (double& s : expected.y_scales) s *= 2;
+    for (double& s : expected.y_scales) s /= p < 1 ? 1 - p : 1;
     if (constant)
       c.compare("y", y, std::vector<double>(x.size(), 0));
     else
-      c.compare("y", y, expected.y, expected.y_scales);
-    double const n = double(actual.size());
-    if (p > 0 && c.kind == ValueKind::ordinary)
-      c.expect(std::abs(double(dropped) - n / 2) <= 4 * std::sqrt(n / 4) + 1, "not half of the values are dropped");
+      c.compare("y", y, dropped(expected.y, c.columns, p, state), expected.y_scales);
     if (with_sum) c.compare("sum", sum, expected.sum, expected.sum_scales);
     c.expect(with_sum || std::isnan(download(sum.view())[0]), "a sum is stored that nobody asked for");
     c.unchanged("x", in, x);
     c.unchanged("residual", residual, r);
+    if (p == 0 || p == 1)  // else a row's number decides what is dropped
+      c.same_bits("y", [&](int first, int count) {
+        auto const part = view_of_nans<Element>(count, c.columns);
+        residual_layernorm_dropout(space, rows_of(in, first, count), rows_of(residual, first, count), weight, bias,
+                                   part, options);
+        return elements(part);
+      });
+    auto const once = y.values();
+    auto const& in_place = c.number % 2 == 0 ? in : residual;
+    residual_layernorm_dropout(space, in.const_view(), residual.const_view(), weight, bias, in_place.view(), options);
+    c.unchanged("y in place", in_place, once);
   });
 }
 
@@ -117,7 +122,7 @@ TEST_CASE("residual_layernorm_dropout drops by seed, offset, row and column alon
   CHECK(!same_bits(half({1, 0}), half({1, 1})));
   CHECK(!same_bits(half({1, 0}), half({2, 0})));
   auto const kept = download(half({1, 0})), all = download(whole);
-  for (int i = 0; i < rows * columns; ++i) CHECK((kept[i] == 0 || kept[i] == 2 * all[i]));
+  CHECK(kept == dropped(all, columns, 0.5, {1, 0}));
   CHECK(download(run<float>(x, r, columns, {.dropout = 1})) == std::vector<double>(rows * columns, 0));
   // The same where the state is read by the kernels, and where the place of the matrix is another.
   Kokkos::View<RandomState, Space> const state("state");
@@ -196,11 +201,11 @@ TEST_CASE("residual_layernorm_dropout refuses what does not fit, and writes noth
   auto const error = [&](auto const& r, auto const& weight, kfuse::ResidualLayerNormDropoutOptions<float> const& o) {
     return error_of([&] { residual_layernorm_dropout(Space(), x, r, weight, w, y, o); });
   };
-  CHECK(contains(error(small, w, {}), "kfuse::residual_layernorm_dropout: add: shape [3, 3]"));
+  CHECK(contains(error(small, w, {}), "kfuse::residual_layernorm_dropout: residual: shape [3, 3]"));
   CHECK(contains(error(x, few, {}), "weight: has 3 entries, but rows have 4 columns"));
-  CHECK(contains(error(x, w, {.x_bias = as_bias(few)}), "bias: has 3 entries, but rows have 4 columns"));
-  CHECK(contains(error(x, w, {.sum = kfuse::as_tensor(small)}), "store: shape [3, 3]"));
-  CHECK(contains(error(x, w, {.sum = kfuse::as_tensor(y)}), "two outputs overlap"));
+  CHECK(contains(error(x, w, {.x_bias = as_bias(few)}), "x_bias: has 3 entries, but rows have 4 columns"));
+  CHECK(contains(error(x, w, {.sum = kfuse::as_tensor(small)}), "dropout: sum: shape [3, 3]"));
+  CHECK(contains(error(x, w, {.sum = kfuse::as_tensor(y)}), "dropout: y: overlaps sum"));
   CHECK(contains(error(x, w, {.dropout = 1.5}), "must lie in [0, 1]"));
   CHECK(contains(error(x, w, {.dropout = NAN}), "must lie in [0, 1]"));
   CHECK(contains(error(x, w, {.epsilon = -1}), "epsilon"));

@@ -127,7 +127,7 @@ TEST_CASE("rmsnorm of 1, 2, 3, ... of 48 and 64 columns") {
 
 // CASES P07
 TEST_CASE("rmsnorm of a slice of packed rows has the bits of a packed copy and leaves the rest alone") {
-  int const rows = 64, heads = 16, head_dim = 128, packed = 2 * heads * head_dim;
+  int const rows = 1024, heads = 16, head_dim = 128, packed = 2 * heads * head_dim;
   auto const all = random_values<bf16>(std::size_t(rows) * packed, 3);
   auto const buffer = view_of<bf16>(all, rows, packed);
   auto const w = view_of<bf16>(random_values<bf16>(head_dim, 4), head_dim);
@@ -315,6 +315,11 @@ TEST_CASE("rmsnorm refuses what does not fit, and writes nothing") {
   CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, narrow_y); }), "[3, 3] does not match"));
   CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, y, {.epsilon = -1}); }), "epsilon"));
   CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, y, {.epsilon = NAN}); }), "epsilon"));
+  CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, y, {.epsilon = 1e300}); }), "epsilon"));  // infinite in float
+  CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, y, {.weight = kfuse::NormWeight(7)}); }),
+                 "kfuse::rmsnorm: options.weight: there is none with the number 7"));
+  CHECK(contains(error_of([&] { rmsnorm(Space(), x, w, y, {.casting = kfuse::NormCasting(-1)}); }),
+                 "kfuse::rmsnorm: options.casting: there is none with the number -1"));
   for (double const v : download(y)) CHECK(std::isnan(v));
 }
 

@@ -165,7 +165,8 @@ TEST_CASE("rope is right on 2,000 random shapes") {
 std::vector<double> one_head(std::vector<double> const& x, int position, int rotary, RopePairs pairs) {
   int const n = int(x.size());
   auto const q = view_of<float>(x, 1, 1, n), k = view_of<float>(x, 1, 1, n), k_out = view_of_nans<float>(1, 1, n);
-  auto const table = view_of<float>(angle_table<float>(position + 1, rotary), position + 1, rotary);
+  int const width = rotary == 0 ? n : rotary;
+  auto const table = view_of<float>(angle_table<float>(position + 1, width), position + 1, width);
   auto const at = view_of<int>({double(position)}, 1);
   rope(Space(), q, k, table, at, q, k_out, {.rotary_dim = rotary, .pairs = pairs});
   CHECK(download(q) == download(k_out));
@@ -186,6 +187,11 @@ TEST_CASE("both kinds of pairs, and a rotary part of the head") {
   auto const any = random_values<float>(128, 1);
   CHECK(one_head(any, 0, 128, RopePairs::half) == any);
   CHECK(one_head(any, 0, 128, RopePairs::interleaved) == any);
+}
+TEST_CASE("a rotary_dim of 0 stands for the whole head") {
+  std::vector<double> const x{1, 2, 3, 4};
+  CHECK(deviation(one_head(x, 3, 0, RopePairs::half), {-1.4133525, 1.8791181, -2.8288575, 4.0581911}) <= 1e-6);
+  CHECK(deviation(one_head(x, 3, 0, RopePairs::interleaved), {-1.2722325, -1.8388650, 2.8786681, 4.0881866}) <= 1e-6);
 }
 
 // CASES P17
@@ -275,6 +281,14 @@ TEST_CASE("rope into another element type rounds once") {
        view_of<int>({1, 2, 3, 4}, 4), wide, none, {.rotary_dim = 8});
   auto const expected = reference(x, angles, {1, 2, 3, 4}, {4, 1, 16, 8, RopePairs::half});
   CHECK(deviation(download(wide), expected, 0.1) <= 1e-6);
+
+  // Into double it is computed in double, whatever it comes from.
+  auto const exact = angle_table<double>(8, 8);
+  auto const widest = view_of_nans<double>(4, 1, 16), nothing = view_of<double>({}, 4, 0, 16);
+  rope(Space(), view_of<bf16>(x, 4, 1, 16), view_of<bf16>({}, 4, 0, 16), view_of<double>(exact, 8, 8),
+       view_of<int>({1, 2, 3, 4}, 4), widest, nothing, {.rotary_dim = 8});
+  auto const in_double = reference(x, exact, {1, 2, 3, 4}, {4, 1, 16, 8, RopePairs::half});
+  CHECK(deviation(download(widest), in_double, 0.1) <= 1e-14);
 }
 
 // CASES P09
@@ -302,19 +316,20 @@ TEST_CASE("rope refuses what does not fit, and writes nothing") {
             [&] { rope(Space(), q, k, table, at, {.rotary_dim = rotary}); });
   refused("table: [4, 8] is not", [&] { rope(Space(), q, k, table, at, {.rotary_dim = 4}); });
   refused("table: has no positions", [&] { rope(Space(), q, k, view_of<float>({}, 0, 8), at); });
+  refused("options.pairs: there is none with the number 7",
+          [&] { rope(Space(), q, k, table, at, {.pairs = RopePairs(7)}); });
   refused("1 tokens of positions", [&] { rope(Space(), q, k, table, few); });
   refused("k: [2, 1, 16] is not", [&] { rope(Space(), q, view_of<float>(x, 2, 1, 16), table, at); });
-  refused("q: the output's shape [2, 1, 8]",
-          [&] { rope(Space(), q, k, table, at, view_of_nans<float>(2, 1, 8), three); });
-  refused("the output of q overlaps k", [&] { rope(Space(), q, k, table, at, k, three); });
-  refused("that of k overlaps q", [&] { rope(Space(), q, k, table, at, three, q); });
-  refused("the two outputs overlap", [&] { rope(Space(), q, k, table, at, three, three); });
+  refused("q_out: shape [2, 1, 8]", [&] { rope(Space(), q, k, table, at, view_of_nans<float>(2, 1, 8), three); });
+  refused("q_out: overlaps k ", [&] { rope(Space(), q, k, table, at, k, three); });
+  refused("k_out: overlaps q ", [&] { rope(Space(), q, k, table, at, three, q); });
+  refused("q_out: overlaps k_out ", [&] { rope(Space(), q, k, table, at, three, three); });
   Tensor<float, 3> const shifted{q.data() + 8, {1, 2, 8}, {16, 8, 1}}, first{q.data(), {1, 2, 8}, {16, 8, 1}};
   Tensor<float, 3> const k_of_one{k.data(), {1, 2, 8}, {16, 8, 1}}, three_of_one{three.data(), {1, 2, 8}, {16, 8, 1}};
   refused("overlap", [&] { rope(Space(), first, shifted, table, few); });
-  refused("an output overlaps an input", [&] { rope(Space(), first, k_of_one, table, few, shifted, three_of_one); });
+  refused("q_out: overlaps q ", [&] { rope(Space(), first, k_of_one, table, few, shifted, three_of_one); });
   Tensor<float, 3> const same{q.data(), {2, 2, 8}, {0, 8, 1}};
-  refused("q: the rows of an output overlap", [&] { rope(Space(), same, k, table, at); });
+  refused("q: its rows overlap", [&] { rope(Space(), same, k, table, at); });
   for (auto const& view : {q, k, three}) CHECK(download(view) == x);
 }
 

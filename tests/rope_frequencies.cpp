@@ -122,18 +122,66 @@ TEST_CASE("the angle of a far position is exact") {
   check_row(128, 0, 15962, -0.908015901, 0.418935703);
   check_row(128, 1, 15962, 0.884606723, -0.466337802);
 }
-TEST_CASE("angles agree with long double at position 1,000,000") {
+// Settings of one kind, and what they mean by the definitions of rope_settings.hpp, for 1,000,001 positions.
+using Wide = long double;
+struct Kind {
+  kfuse::RopeScaling scaling;
+  std::vector<Wide> frequencies;  // of the pairs
+  Wide growth = 1;                // of cosines and sines
+};
+std::vector<Kind> all_kinds(Wide theta, int rotary_dim) {
+  Wide const turn = 2 * std::acos(Wide(-1)), length = 1000001;
+  auto const plain = [&](Wide base, int i) { return std::pow(base, -2 * Wide(i) / rotary_dim); };
+  auto const of_pairs = [&](auto const& frequency) {
+    std::vector<Wide> f;
+    for (int i = 0; i < rotary_dim / 2; ++i) f.push_back(frequency(i));
+    return f;
+  };
+  std::vector<Kind> kinds{{{}, of_pairs([&](int i) { return plain(theta, i); })},
+                          {LinearScaling{3}, of_pairs([&](int i) { return plain(theta, i) / 3; })}};
+
+  if (rotary_dim > 2) {
+    Wide const base = theta * std::pow(3 * length / 4096 - 2, Wide(rotary_dim) / (rotary_dim - 2));
+    kinds.push_back({DynamicScaling{3, 4096}, of_pairs([&](int i) { return plain(base, i); })});
+  }
+
+  auto const in_bands = [&](int i) {
+    Wide const f = plain(theta, i), wavelength = turn / f, kept = (8192 / wavelength - 1) / (4 - 1);
+    return wavelength < 8192 / 4.0L ? f : wavelength > 8192 ? f / 8 : (1 - kept) * f / 8 + kept * f;
+  };
+  kinds.push_back({Llama3Scaling{8, 1, 4, 8192}, of_pairs(in_bands)});
+
+  auto const pair_that_turns = [&](int times) {
+    return rotary_dim * std::log(32768 / (times * turn)) / (2 * std::log(theta));
+  };
+  auto const blended = [&](int i) {
+    Wide const first = std::floor(pair_that_turns(32)), last = std::ceil(pair_that_turns(1));
+    Wide const stretched = i < first ? 0 : i > last ? 1 : (i - first) / (last - first);
+    return plain(theta, i) * (1 - stretched) + plain(theta, i) / 4 * stretched;
+  };
+  kinds.push_back({YarnScaling{4, 32768}, of_pairs(blended), 0.1L * std::log(4.0L) + 1});
+
+  LongRopeScaling rope{.factor = 32, .original_max_positions = 4096};
+  for (int i = 0; i < rotary_dim / 2; ++i) rope.short_factor.push_back(1), rope.long_factor.push_back(1 + 0.25 * i);
+  kinds.push_back({rope, of_pairs([&](int i) { return plain(theta, i) / (1 + 0.25L * i); }),
+                   std::sqrt(1 + std::log(32.0L) / std::log(4096.0L))});
+  return kinds;
+}
+TEST_CASE("angles agree with long double at position 1,000,000, with all kinds of settings") {
   for (double const theta : {1e4, 5e5, 1e6})
-    for (int const rotary_dim : {2, 64, 96, 128, 256}) {
-      CAPTURE(theta);
-      CAPTURE(rotary_dim);
-      auto const row = rope_table_row(rope_frequencies({.theta = theta, .rotary_dim = rotary_dim}, 1000001), 1000000);
-      for (int i = 0; i < rotary_dim / 2; ++i) {
-        long double const angle = 1e6L * std::pow((long double)theta, -2.0L * i / rotary_dim);
-        REQUIRE(std::abs(row[i] - double(std::cos(angle))) < 1e-9);
-        REQUIRE(std::abs(row[rotary_dim / 2 + i] - double(std::sin(angle))) < 1e-9);
+    for (int const rotary_dim : {2, 64, 96, 128, 256})
+      for (auto const& [scaling, frequencies, growth] : all_kinds(theta, rotary_dim)) {
+        CAPTURE(theta);
+        CAPTURE(rotary_dim);
+        CAPTURE(scaling.index());
+        RopeSettings const settings{.theta = theta, .rotary_dim = rotary_dim, .scaling = scaling};
+        auto const row = rope_table_row(rope_frequencies(settings, 1000001), 1000000);
+        for (int i = 0; i < rotary_dim / 2; ++i) {
+          Wide const angle = 1000000 * frequencies[i];
+          REQUIRE(std::abs(row[i] - double(growth * std::cos(angle))) < 1e-9);
+          REQUIRE(std::abs(row[rotary_dim / 2 + i] - double(growth * std::sin(angle))) < 1e-9);
+        }
       }
-    }
 }
 
 TEST_CASE_TEMPLATE("a table has a row for each position, rounded once", Element, double, float, kfuse::bf16) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,63 +56,62 @@ class Arguments {
         memory_(std::move(memory)),
         used_(used.empty() ? all_of(rows) : std::move(used)) {}
 
-  Tensor<X const, 2> in(char name) { return in(name, columns); }
+  Tensor<X const, 2> in(std::string const& name) { return in(name, columns); }
   template <class E = X>
-  Tensor<E const, 2> in(char name, int width) {
+  Tensor<E const, 2> in(std::string const& name, int width) {
     return by_row<E>(name, width, Use::read, quarter);
   }
-  Tensor<Y const, 2> residual(char name) { return in<Y>(name, columns); }
-  Tensor<std::uint8_t const, 2> mask(char name) {
+  Tensor<Y const, 2> residual(std::string const& name) { return in<Y>(name, columns); }
+  Tensor<std::uint8_t const, 2> mask(std::string const& name) {
     return by_row<std::uint8_t>(name, columns, Use::read, [](Random& random) { return double(random.below(3) > 0); });
   }
   // The same for all rows.
   template <class E = X>
-  Tensor<E const, 2> table(char name, int height, int width) {
+  Tensor<E const, 2> table(std::string const& name, int height, int width) {
     auto const [lie, is_new] = lie_of({name, height, width, sizeof(E), Use::read});
     auto const t = tensor<E>(lie, height, width);
     if (is_new) fill(t, name, 0, all_of(height), Use::read, quarter);
     return t;
   }
-  Tensor<Weight const, 1> weight(char name) { return vector<Weight>(name, columns); }
+  Tensor<Weight const, 1> weight(std::string const& name) { return vector<Weight>(name, columns); }
   template <class E>
-  Tensor<E const, 1> vector(char name, int size) {
+  Tensor<E const, 1> vector(std::string const& name, int size) {
     auto const t = table<E>(name, 1, size);
-    return {t.data, {size}, {t.strides[1]}};
+    return {t.data, {t.extents[1]}, {t.strides[1]}};
   }
   // Numbers in [0, end), one a row; 0 where there are none.
-  Tensor<int const, 1> indices(char name, int end) {
+  Tensor<int const, 1> indices(std::string const& name, int end) {
     return of_rows<int>(name, [=](Random& random) { return double(random.below(std::max(1, end))); });
   }
-  Tensor<Weight const, 1> weight_of_rows(char name) { return of_rows<Weight>(name, quarter); }
+  Tensor<Weight const, 1> weight_of_rows(std::string const& name) { return of_rows<Weight>(name, quarter); }
   // The numbers of the rows of this call.
-  Tensor<int const, 1> row_numbers(char name) {
+  Tensor<int const, 1> row_numbers(std::string const& name) {
     return of_rows<int>(name, [row = 0](Random&) mutable { return double(row++); });
   }
 
-  Tensor<Y, 2> out(char name) { return out(name, columns); }
+  Tensor<Y, 2> out(std::string const& name) { return out(name, columns); }
   template <class E = Y>
-  Tensor<E, 2> out(char name, int width) {
+  Tensor<E, 2> out(std::string const& name, int width) {
     auto const t = tensor<E>(lie_of({name, rows, width, sizeof(E), Use::written}).first, rows, width);
     results_[name] = [=, this] { return read(t, used_); };
     return t;
   }
   // One number a row.
   template <class E>
-  Tensor<E, 1> out_of_rows(char name) {
-    Lie const lie = lie_of({name, 1, rows, sizeof(E), Use::written}).first;
-    Tensor<E, 2> const column{static_cast<E*>(lie.data), {rows, 1}, {lie.step, 1}};
+  Tensor<E, 1> out_of_rows(std::string const& name) {
+    auto const column = as_column<E>(lie_of({name, 1, rows, sizeof(E), Use::written}).first);
     results_[name] = [=, this] { return read(column, used_); };
-    return {column.data, {rows}, {lie.step}};
+    return {column.data, {column.extents[0]}, {column.strides[0]}};
   }
   // One number.
   template <class E>
-  Tensor<E, 1> out_of_all(char name) {
+  Tensor<E, 1> out_of_all(std::string const& name) {
     auto const t = tensor<E>(lie_of({name, 1, 1, sizeof(E), Use::written}).first, 1, 1);
     results_of_all_[name] = [=] { return read(t, {0})[0]; };
-    return {t.data, {1}, {t.strides[1]}};
+    return {t.data, {t.extents[1]}, {t.strides[1]}};
   }
   // Rows that are worked on in place.
-  Tensor<X, 2> in_out(char name, int width) {
+  Tensor<X, 2> in_out(std::string const& name, int width) {
     Tensor<X, 2> const t = by_row<X>(name, width, Use::both, quarter);
     results_[name] = [=, this] { return read(t, used_); };
     return t;
@@ -148,11 +148,14 @@ class Arguments {
   bool inputs_unchanged() const {
     return std::all_of(unchanged_.begin(), unchanged_.end(), [](auto const& is) { return is(); });
   }
-  std::map<char, std::pair<Asked, Lie>> const& asked() const { return asked_; }
+  std::map<std::string, std::pair<Asked, Lie>> const& asked() const { return asked_; }
 
  private:
   // Exact in all element types.
   static double quarter(Random& random) { return random.below(16) / 4.0 - 2; }
+  static std::uint64_t seed_of(std::string const& name) {
+    return std::accumulate(name.begin(), name.end(), std::uint64_t(0), [](auto sum, char c) { return 31 * sum + c; });
+  }
   static std::vector<int> all_of(int rows) {
     std::vector<int> numbers(std::size_t(rows), 0);
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -160,7 +163,12 @@ class Arguments {
   }
   template <class E>
   static Tensor<E, 2> tensor(Lie const& lie, int height, int width) {
-    return {static_cast<E*>(lie.data), {height, width}, {lie.stride, lie.step}};
+    return {static_cast<E*>(lie.data), {height + lie.more_rows, width + lie.more_columns}, {lie.stride, lie.step}};
+  }
+  // One number a row.
+  template <class E>
+  Tensor<E, 2> as_column(Lie const& lie) const {
+    return {static_cast<E*>(lie.data), {rows + lie.more_columns, 1}, {lie.step, 1}};
   }
   // Where a matrix lies, and whether that is asked for the first time.
   std::pair<Lie, bool> lie_of(Asked const& m) {
@@ -171,7 +179,7 @@ class Arguments {
     return {lie, true};
   }
   template <class E, class Value>
-  Tensor<E, 2> by_row(char name, int width, Use use, Value const& value) {
+  Tensor<E, 2> by_row(std::string const& name, int width, Use use, Value const& value) {
     auto const [lie, is_new] = lie_of({name, rows, width, sizeof(E), use});
     auto const t = tensor<E>(lie, rows, width);
     if (is_new) fill(t, name, first_, used_, use, value);
@@ -179,11 +187,11 @@ class Arguments {
   }
 
   template <class E, class Value>
-  Tensor<E const, 1> of_rows(char name, Value const& value) {
+  Tensor<E const, 1> of_rows(std::string const& name, Value const& value) {
     auto const [lie, is_new] = lie_of({name, 1, rows, sizeof(E), Use::read});
-    Tensor<E, 2> const column{static_cast<E*>(lie.data), {rows, 1}, {lie.step, 1}};
+    auto const column = as_column<E>(lie);
     if (is_new) fill(column, name, first_, used_, Use::read, value);
-    return {column.data, {rows}, {lie.step}};
+    return {column.data, {column.extents[0]}, {column.strides[0]}};
   }
 
   // Calls f(memory from the first value to the last, its rows) for rows that are used: all at once, or one by one.
@@ -197,10 +205,11 @@ class Arguments {
       f(Kokkos::View<E*, Space, Kokkos::MemoryUnmanaged>(t.data + used[i] * t.strides[0], size), count);
   }
   template <class E, class Value>
-  void fill(Tensor<E, 2> const& t, char name, int first, std::vector<int> const& used, Use use, Value const& given) {
+  void fill(Tensor<E, 2> const& t, std::string const& name, int first, std::vector<int> const& used, Use use,
+            Value const& given) {
     auto const write = [=] {
       auto value = given;
-      std::uint64_t seed = (std::uint64_t(name) << 32) + std::uint64_t(first);
+      std::uint64_t seed = (seed_of(name) << 32) + std::uint64_t(first);
       for_runs(t, used, [&](auto const& run, int count) {
         auto memory = elements(run);
         for (int r = 0; r < count; ++r) {
@@ -232,9 +241,9 @@ class Arguments {
   int first_;
   Memory memory_;
   std::vector<int> used_;
-  std::map<char, std::pair<Asked, Lie>> asked_;
-  std::map<char, std::function<std::vector<double>()>> results_;
-  std::map<char, std::function<double()>> results_of_all_;
+  std::map<std::string, std::pair<Asked, Lie>> asked_;
+  std::map<std::string, std::function<std::vector<double>()>> results_;
+  std::map<std::string, std::function<double()>> results_of_all_;
   std::vector<std::function<bool()>> unchanged_;
   std::vector<std::function<void()>> restore_;
 };

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "guarded_matrix.hpp"
@@ -19,16 +20,17 @@
 
 namespace kfuse::test {
 
-// How a matrix lies: strides are in elements.
+// How a matrix lies: strides are in elements. It may have more rows and columns than were asked for.
 struct Lie {
   void* data = nullptr;
   std::ptrdiff_t stride = 0;
   int step = 1;
+  int more_rows = 0, more_columns = 0;
 };
 enum class Use { read, written, both };
 // A matrix that an operator asked for, by name.
 struct Asked {
-  char name;
+  std::string name;
   int rows, columns, element_bytes;
   Use use;
 
@@ -119,7 +121,7 @@ class OnTop {
   static int stride_of(std::size_t bytes) { return int((bytes + 7) / 8 * 8); }  // any element is aligned in every row
 
   GuardedMatrix<std::uint8_t> bytes_;
-  std::map<char, Lie> lies_;
+  std::map<std::string, Lie> lies_;
   Guarded others_;
 };
 

@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("rows more than 2^32 bytes apart are reached", T, AllBf16, Al
       Guarded const near;
       bool const has_caches = run.name == "rope_qkv";
       check_first_and_last(run, 2, columns, [&](Asked const& m) {
-        return has_caches && (m.name == 'k' || m.name == 'v') ? near(m) : far(m);
+        return has_caches && (m.name == "k_cache" || m.name == "v_cache") ? near(m) : far(m);
       });
     }
 }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -214,7 +215,7 @@ TEST_CASE("causal masks and sinks know the query and the head of rows beyond 2^3
       CHECK(hidden[0] == -infinity);
       auto sum = with_sinks.identity<float>();
       with_sinks.accumulate(sum, Value{{-std::numeric_limits<float>::infinity()}}, {row, 0});
-      CHECK(sum.high == sinks[head]);
+      CHECK(sum.reference == sinks[head]);
     }
   }
   auto const error = [](auto const& stage, std::ptrdiff_t rows) {
@@ -310,7 +311,7 @@ TEST_CASE("softmax of nothing writes nothing") {
 
 TEST_CASE_TEMPLATE("the stages of softmax give what it gives", Element, double, float) {
   using namespace kfuse;
-  int const rows = 8, columns = 65536;
+  int const rows = 8, columns = std::is_same_v<Element, double> ? 16384 : 65536;  // longer ones have other stages
   auto const x = view_of<Element>(random_values<Element>(std::size_t(rows) * columns, 1), rows, columns);
   auto const in_chain = view_of_nans<Element>(rows, columns), y = view_of_nans<Element>(rows, columns);
   softmax(Space(), x, y);
@@ -321,8 +322,8 @@ TEST_CASE_TEMPLATE("the stages of softmax give what it gives", Element, double, 
 TEST_CASE("softmax refuses what does not fit, and writes nothing") {
   auto const x = view_of<float>(random_values<float>(12, 1), 3, 4), y = view_of_nans<float>(3, 4);
   auto const few = view_of<std::uint8_t>({1, 1, 1, 1}, 1, 4);
-  CHECK(contains(error_of([&] { softmax(Space(), x, few, y); }), "kfuse::softmax: mask: shape [1, 4]"));
-  CHECK(contains(error_of([&] { softmax(Space(), x, view_of_nans<float>(4, 3)); }), "store: shape [4, 3]"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, few, y); }), "kfuse::softmax: visible: shape [1, 4]"));
+  CHECK(contains(error_of([&] { softmax(Space(), x, view_of_nans<float>(4, 3)); }), "kfuse::softmax: y: shape [4, 3]"));
   for (double const scale : {infinity, -infinity, double(NAN), 1e300, -1e39, 1e-300})
     for (auto const causal : {CausalVariant::none, CausalVariant::lower_right}) {
       SoftmaxOptions<float> const options{.scale = scale, .causal = causal, .queries = 3};

@@ -7,7 +7,7 @@ Outside backends/:
   width     nothing knows how many lanes a group has: lane numbers meet no 31, 32, 63 or 64 (as far as one expression
             shows it; what runs on lanes of both widths in tests/*_lanes.cpp shows the rest)
   kernel    every kernel is a struct with the bounds `threads` and `registers`, started by impl::launch alone
-  atomic    no atomics: sums are taken in a fixed order
+  atomic    no atomics but fences, and std::atomic_ref on the host: sums are taken in a fixed order
   if        what backends/ has for one vendor is guarded by that vendor's macro
   lanes     each operator runs in a tests/*_lanes.cpp
   rows      each operator is among those that tests of all row operators run (tests/row_operator_list.hpp), with 2,000
@@ -86,7 +86,7 @@ def kernel(code):
 
 
 def atomic(code):
-    for match in re.finditer(r"\batomic_(?!fence)\w+|\bAtomic\b", code):
+    for match in re.finditer(r"\batomic_(?!fence|ref)\w+|\bAtomic\b", code):
         yield line_of(code, match.start()), f"'{match.group()}': sums are taken in a fixed order"
 
 

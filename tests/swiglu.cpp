@@ -52,6 +52,27 @@ TEST_CASE("swiglu gives the same bits of one matrix and of two, also in place") 
   check_forms(SwiGlu());
 }
 
+// A pack of 16 bytes of gates and ups lies on 8 where a pack of values does.
+TEST_CASE("interleaved gates of 8 bits are right wherever they lie") {
+  int const rows = 3, columns = 64, stride = 2 * columns + 8;
+  auto const values = random_values<float>(rows * stride + 16, 5);
+  auto const x = view_of<kfuse::fp8_e4m3>(values, int(values.size()));
+  auto const stored = download(x);
+  for (int const shift : {0, 1, 4, 8, 16}) {
+    CAPTURE(shift);
+    auto const y = view_of_nans<float>(rows, columns);
+    kfuse::Tensor<kfuse::fp8_e4m3 const, 2> const gates{x.data() + shift, {rows, 2 * columns}, {stride, 1}};
+    kfuse::swiglu(Space(), gates, y, {.layout = GateLayout::interleaved});
+    std::vector<double> expected;
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) {
+        double const* const pair = stored.data() + shift + r * stride + 2 * c;
+        expected.push_back(silu(pair[0]) * pair[1]);
+      }
+    CHECK(deviation(download(y), expected) <= 1e-5);
+  }
+}
+
 TEST_CASE("swiglu of nothing writes nothing, and element types may differ") {
   check_other_arguments(SwiGlu(), silu);
 }

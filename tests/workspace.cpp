@@ -90,7 +90,7 @@ TEST_CASE("too small a workspace says who needs how much, what is left and what 
   Workspace workspace(1024);
   workspace.take<float>("first", 100);  // 400 bytes, which take 512
   auto const message = error_of([&] { workspace.take<double>("scores", 10, 13); });
-  CHECK(contains(message, "workspace: scores needs 1040 bytes"));
+  CHECK(contains(message, "scores: workspace: 1040 bytes are needed"));
   CHECK(contains(message, "of 1024 only 512 are left"));
   CHECK(contains(message, "at least 1792 bytes"));
   CHECK(workspace.used() == 512);
@@ -103,8 +103,9 @@ TEST_CASE("too small a workspace says who needs how much, what is left and what 
 
 TEST_CASE("extents that cannot be are refused, not wrapped around") {
   auto workspace = Workspace::counting();
-  CHECK(contains(error_of([&] { workspace.take<float>("scores", -1); }), "scores has an extent"));
-  CHECK(contains(error_of([&] { workspace.take<float>("scores", 3, std::int64_t(1) << 32); }), "scores has an extent"));
+  CHECK(contains(error_of([&] { workspace.take<float>("scores", -1); }), "scores: workspace: an extent"));
+  CHECK(contains(error_of([&] { workspace.take<float>("scores", 3, std::int64_t(1) << 32); }),
+                 "scores: workspace: an extent"));
   int const large = 1 << 30;
   CHECK(contains(error_of([&] { workspace.take<double>("scores", large, large, large); }), "too many bytes"));
   CHECK(workspace.peak() == 0);
@@ -215,7 +216,7 @@ TEST_CASE("no two workspaces have the same generation") {
 TEST_CASE("a workspace may be empty, and memory that cannot be had is an error that says so") {
   Workspace nothing(0);
   CHECK(nothing.take<float>("nothing", 0).empty());
-  CHECK(contains(error_of([&] { nothing.take<float>("something", 1); }), "something needs 4 bytes"));
+  CHECK(contains(error_of([&] { nothing.take<float>("something", 1); }), "something: workspace: 4 bytes are needed"));
   auto const bytes = std::size_t(1) << 60;
   CHECK(
       contains(error_of([&] { Workspace too_much(bytes); }), std::to_string(bytes) + " bytes could not be allocated"));

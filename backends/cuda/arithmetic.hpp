@@ -88,8 +88,6 @@ KOKKOS_INLINE_FUNCTION float exp2(float x) {
 #endif
 }
 
-// By the instruction for powers of two. What the rounded exponent lacks is multiplied in: for large exponents it would
-// cost five digits.
 KOKKOS_INLINE_FUNCTION double exp(double x) {
 #if defined(__CUDA_ARCH__)
   return gpu::exp(x, [](double f) { return polynomial<gpu::PowerOfTwo>(f); });
@@ -97,6 +95,8 @@ KOKKOS_INLINE_FUNCTION double exp(double x) {
   return host::exp(x);
 #endif
 }
+// By the instruction for powers of two. What the rounded exponent lacks is multiplied in: for large exponents it would
+// cost five digits.
 KOKKOS_INLINE_FUNCTION float exp(float x) {
 #if defined(__CUDA_ARCH__)
   constexpr float log2_e = 1.44269504f, log2_e_rest = 1.92596303e-8f, ln_2 = 0.693147181f;

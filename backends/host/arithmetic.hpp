@@ -113,8 +113,8 @@ KOKKOS_INLINE_FUNCTION double add(double a, double b) {
 }
 
 // 2^x, a / b and 1 / x, to a few units in the last place. For b above 2^126 the quotient may be zero instead, and so
-// may powers and reciprocals below 2^-126 (of double, powers below 2^-1021). Reciprocals are of
-// normal numbers up to 2^1021: of others they may be NaN or zero.
+// may powers and reciprocals below 2^-126 (of double, powers below 2^-1021). Reciprocals are of normal numbers up to
+// 2^1021: of others they may be NaN or zero.
 KOKKOS_INLINE_FUNCTION float exp2(float x) {
   return Kokkos::exp2(x);
 }

@@ -56,7 +56,7 @@ KOKKOS_INLINE_FUNCTION double upper_tail(double t) {
   return u * p * backend::exp(-0.5 * square) * (1 - 0.5 * lost);
 }
 // The polynomial was fitted so that the relative error is below 2e-8 for t < 3 and 5e-6 in the tail. The exponential is
-// taken by its root, for the tail's sake. With erfc, gelu takes 49 instructions a value instead of 19 (sm_90), which is
+// taken by its root, for the tail's sake. With erfc, gelu takes 49 instructions a value instead of 19 (H200), which is
 // more time than its bytes take.
 KOKKOS_INLINE_FUNCTION float upper_tail(float t) {
   float const u = backend::reciprocal(1 + 0.295f * t);

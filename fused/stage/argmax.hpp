@@ -59,15 +59,12 @@ struct Argmax {
   void check(std::string_view where, Shape shape) const {
     impl::check(shape.columns > 0 || shape.rows == 0, where,
                 "argmax: rows without columns have no largest value; give each row one at least");
-    impl::check(indices.extent(0) == shape.rows && (values.data == nullptr || values.extent(0) == shape.rows), where,
-                [&] {
-                  return "argmax: needs one index, and one value if any, for each row, and has " +
-                         std::to_string(indices.extent(0)) + " and " + std::to_string(values.extent(0)) + " for " +
-                         impl::rows_text(shape) + "; give it as many";
-                });
-    impl::check(
-        !impl::overlap(span_of(values), span_of(indices)), where,
-        "argmax: values and indices overlap (which of them stays would be chance); give each memory of its own");
+    check_one_each(indices, where, shape);
+    if (values.data != nullptr) check_one_each(values, where, shape);
+    impl::check(!impl::overlap(span_of(values), span_of(indices)), where, [&] {
+      return impl::name_of(values) + ": overlaps " + impl::name_of(indices) +
+             " (which of them stays would be chance); give each memory of its own";
+    });
   }
 
   template <class Real>
@@ -105,6 +102,13 @@ struct Argmax {
   KOKKOS_FUNCTION void apply(X&, Place, impl::Ranked<Real> const&) const {}
 
  private:
+  template <class T>
+  static void check_one_each(Tensor<T, 1> const& t, std::string_view where, Shape shape) {
+    impl::check(t.extent(0) == shape.rows, where, [&] {
+      return impl::name_of(t) + ": has " + std::to_string(t.extent(0)) + " entries for " + impl::rows_text(shape) +
+             "; give it one for each row";
+    });
+  }
   // Of x[first] to x[first + count - 1], none of which is a NaN; of equals the first.
   template <int first, int count, class X>
   KOKKOS_FUNCTION static impl::Ranked<typename X::Real> largest_of(X const& x) {
@@ -120,13 +124,13 @@ struct Argmax {
 // indices: int, [rows].
 template <TensorLike I>
 auto argmax(I const& indices) {
-  return Argmax<float, impl::MemoriesOf<I>>{{}, impl::tensor<1>(indices, "argmax: indices")};
+  return Argmax<float, impl::MemoriesOf<I>>{{}, impl::tensor<1>(indices, "kfuse", "argmax: indices")};
 }
 // values: [rows], of any element type, rounded to nearest.
 template <TensorLike V, TensorLike I>
 auto argmax(V const& values, I const& indices) {
-  return Argmax<impl::ElementOf<V>, impl::MemoriesOf<V, I>>{impl::tensor<1>(values, "argmax: values"),
-                                                            impl::tensor<1>(indices, "argmax: indices")};
+  return Argmax<impl::ElementOf<V>, impl::MemoriesOf<V, I>>{impl::tensor<1>(values, "kfuse", "argmax: values"),
+                                                            impl::tensor<1>(indices, "kfuse", "argmax: indices")};
 }
 
 }  // namespace kfuse

@@ -37,9 +37,7 @@ struct WithMatrix {
   Tensor<Element const, 2> from;  // [rows, columns]
 
   auto reads() const { return std::array{span_of(from)}; }
-  void check(std::string_view where, Shape shape) const {
-    impl::check_matrix(from, where, operation == impl::Operation::add ? "add" : "multiply", shape);
-  }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, shape); }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
     return kfuse::fetch<X>(from.at(at.row, at.column));
@@ -61,9 +59,7 @@ struct WithVector {
   Tensor<Element const, 1> from;  // [columns]
 
   auto reads() const { return std::array{span_of(from)}; }
-  void check(std::string_view where, Shape shape) const {
-    impl::check_vector(from, where, operation == impl::Operation::add ? "bias" : "weight", shape);
-  }
+  void check(std::string_view where, Shape shape) const { impl::check_vector(from, where, shape); }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
     return kfuse::fetch<X>(from.at(at.column));
@@ -89,22 +85,22 @@ struct Scale {
 template <TensorLike T>
 auto add(T const& r) {
   return WithMatrix<impl::Operation::add, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<2>(r, "add")};
+      impl::tensor<2>(r, "kfuse", "add")};
 }
 template <TensorLike T>
 auto multiply(T const& r) {
   return WithMatrix<impl::Operation::multiply, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<2>(r, "multiply")};
+      impl::tensor<2>(r, "kfuse", "multiply")};
 }
 template <TensorLike T>
 auto bias(T const& b) {
   return WithVector<impl::Operation::add, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<1>(b, "bias")};
+      impl::tensor<1>(b, "kfuse", "bias")};
 }
 template <TensorLike T>
 auto weight(T const& w) {
   return WithVector<impl::Operation::multiply, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<1>(w, "weight")};
+      impl::tensor<1>(w, "kfuse", "weight")};
 }
 inline Scale scale(double factor) {
   return {factor};

@@ -8,7 +8,7 @@
 #define KFUSE_FUSED_STAGE_BATCH_HPP
 
 #include <kfuse/core/check_chain.hpp>
-#include <kfuse/core/execute_rows.hpp>
+#include <kfuse/core/divisor.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <cstddef>
@@ -51,7 +51,7 @@ Span span_of_batch(Tensor<Element, 3> const& t) {
   constexpr int size = sizeof(Element);
   std::ptrdiff_t const batch = t.extent(0), rows = t.extent(1), columns = t.extent(2);
   auto const runs = [&](std::ptrdiff_t n, std::ptrdiff_t length, std::ptrdiff_t stride) -> Span {
-    return {t.data, n, length * size, n > 1 ? stride * size : 0, size, -1};
+    return {t.data, n, length * size, n > 1 ? stride * size : 0, size, -1, t.name};
   };
   if (t.empty()) return {};
   if (rows == 1 || t.stride(1) == columns) return runs(batch, rows * columns, t.stride(0));
@@ -62,10 +62,10 @@ Span span_of_batch(Tensor<Element, 3> const& t) {
 }
 
 template <class Element>
-void check_batch(Tensor<Element, 3> const& t, std::string_view where, char const* name, Shape shape) {
+void check_batch(Tensor<Element, 3> const& t, std::string_view where, Shape shape) {
   Shape const own{std::ptrdiff_t(t.extent(0)) * t.extent(1), t.extent(2)};
   check(own == shape, where, [&] {
-    return std::string(name) + ": shape " + shape_text(t) + " does not match the chain's " + rows_text(shape) +
+    return name_of(t) + ": shape " + shape_text(t) + " does not match the chain's " + rows_text(shape) +
            "; give it as many";
   });
 }
@@ -83,7 +83,7 @@ struct LoadBatch {
 
   Shape shape() const { return {std::ptrdiff_t(from.extent(0)) * from.extent(1), from.extent(2)}; }
   auto reads() const { return std::array{impl::span_of_batch(from)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_batch(from, where, "load_batch", shape); }
+  void check(std::string_view where, Shape shape) const { impl::check_batch(from, where, shape); }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
     auto const index = rows.of(at.row);
@@ -106,11 +106,11 @@ struct StoreBatch {
 
   auto writes() const { return std::array{impl::span_of_batch(to)}; }
   void check(std::string_view where, Shape shape) const {
-    impl::check_batch(to, where, "store_batch", shape);
-    impl::check_lies_apart(to, where, "store_batch");
+    impl::check_batch(to, where, shape);
+    impl::check_lies_apart(to, where);
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION void apply(X const& x, Place at) const {
     auto const index = rows.of(at.row);
     write(to.at(index.batch, index.row, at.column), x);
   }
@@ -119,7 +119,7 @@ struct StoreBatch {
 // x: [batch, rows, columns], of any element type.
 template <TensorLike T>
 auto load_batch(T const& x) {
-  auto const from = impl::tensor<3>(x, "load_batch");
+  auto const from = impl::tensor<3>(x, "kfuse", "load_batch");
   return LoadBatch<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{from, impl::BatchRows(from.extent(1))};
 }
 
@@ -128,7 +128,7 @@ auto load_batch(T const& x) {
 template <TensorLike T>
 auto store_batch(T const& y) {
   static_assert(!std::is_const_v<typename T::value_type>, "kfuse: store_batch needs a View whose values are not const");
-  auto const to = impl::tensor<3>(y, "store_batch");
+  auto const to = impl::tensor<3>(y, "kfuse", "store_batch");
   return StoreBatch<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, impl::BatchRows(to.extent(1))};
 }
 

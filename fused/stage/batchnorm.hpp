@@ -31,24 +31,25 @@ struct BatchNormChannels {
 
   auto reads() const { return std::array{span_of(mean), span_of(variance), span_of(weight), span_of(bias)}; }
   void check(std::string_view where, int channels) const {
-    auto const fits = [&](Tensor<Element const, 1> const& t, char const* name) {
+    for (auto const& t : {mean, variance, weight, bias})
       impl::check(t.extent(0) == channels, where, [&] {
-        return std::string(name) + ": has " + std::to_string(t.extent(0)) + " entries for " + std::to_string(channels) +
+        return name_of(t) + ": has " + std::to_string(t.extent(0)) + " entries for " + std::to_string(channels) +
                " channels; give it one for each channel";
       });
-    };
-    fits(mean, "running_mean");
-    fits(variance, "running_var");
-    fits(weight, "weight");
-    fits(bias, "bias");
-    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, [&] {
+    impl::check(epsilon >= 0 && epsilon <= std::numeric_limits<float>::max(), where, [&] {
       return "epsilon is " + number_text(epsilon) +
-             " (it is added to variances, whose root is taken); give it a finite number that is not negative";
+             " (it is added to variances, whose root is taken, in float); give it a number from 0 to 3e38";
     });
   }
   template <class Real>
   KOKKOS_FUNCTION Real inverse_deviation(Real variance_here) const {
     return backend::reciprocal_sqrt(variance_here + Real(epsilon));
+  }
+  // What the channel's values are multiplied by.
+  template <class Real>
+  KOKKOS_FUNCTION Real factor(std::ptrdiff_t channel) const {
+    Real const here = to_real(variance(channel));
+    return inverse_deviation(here) * Real(to_real(weight(channel)));
   }
 };
 

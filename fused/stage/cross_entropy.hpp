@@ -15,9 +15,9 @@
 #define KFUSE_FUSED_STAGE_CROSS_ENTROPY_HPP
 
 #include <kfuse/core/data_status.hpp>
+#include <kfuse/fused/stage/exponential_sum.hpp>
 #include <kfuse/fused/stage/labels.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
-#include <kfuse/fused/stage/log_sum_exp.hpp>
 
 #include <array>
 #include <string>
@@ -35,12 +35,12 @@ KOKKOS_FUNCTION Real weighted(Real weight, Real x) {
 enum class Smoothing { no, yes };
 
 template <class Real, Smoothing smoothing>
-struct CrossEntropySum : ExponentialSum<Real> {
+struct CrossEntropyShares : Exponentials<Real> {
   Real logit = 0;                       // of the label
-  Real half_distance = 0, weights = 0;  // sums over c of e / V w(c) (high - x(c)) / 2, and of w(c)
+  Real half_distance = 0, weights = 0;  // sums over c of e / V w(c) (reference - x(c)) / 2, and of w(c)
 };
 template <class Real>
-struct CrossEntropySum<Real, Smoothing::no> : ExponentialSum<Real> {
+struct CrossEntropyShares<Real, Smoothing::no> : Exponentials<Real> {
   Real logit = 0;
 };
 
@@ -48,7 +48,6 @@ template <class Real_, Smoothing smoothing>
 struct CrossEntropy {
   using stage = RowStage;
   static constexpr int flops = smoothing == Smoothing::yes ? 12 : 6;
-  static constexpr bool commutes = smoothing == Smoothing::no;
   static constexpr bool computes_at_length = true;
   static constexpr int extra_registers = smoothing == Smoothing::yes ? 24 : 8;
 
@@ -61,20 +60,23 @@ struct CrossEntropy {
   double per_class;  // label_smoothing / V
 
   template <class Real>
-  using Sum = CrossEntropySum<Real, smoothing>;
+  using Shares = CrossEntropyShares<Real, smoothing>;
+  template <class Real>
+  using Sum = ExponentialSum<Real, Shares<Real>>;
 
   template <class Real>
   struct Result {
     int label;  // below 0: the row does not count
-    Real loss, high;
-    Real probability;  // times exp(x - high)
+    Real loss, reference;
+    Real probability;  // times exp(x - reference)
     Real at_label, at_class;
   };
 
   auto reads() const {
     Span weights = span_of(weight);
     if (smoothing == Smoothing::no) weights.element_bytes = 0;
-    Span const total{total_weight, total_weight ? 1 : 0, sizeof(Real_), 0, 0, -1};
+    weights.moved = weights.bytes();  // a gradient in their place would be seen by lanes that still read one of them
+    Span const total{total_weight, total_weight ? 1 : 0, sizeof(Real_), 0, 0, -1, "total_weight"};
     return std::array{labels.span(), weights, total};
   }
   auto writes() const {
@@ -91,7 +93,7 @@ struct CrossEntropy {
       return "loss: has " + std::to_string(losses.extent(0)) + " entries, but the logits are " + rows_text(shape) +
              " (without a reduction each has a loss); give it one entry for each row, or ask for a mean or sum";
     });
-    if (weight.data) check_vector(weight, where, "weight", shape);
+    if (weight.data) check_vector(weight, where, shape);
     impl::check(label_smoothing >= 0 && label_smoothing <= 1, where, [&] {
       return "label_smoothing must be in [0, 1] (it is what the other classes share of a row's weight), and is " +
              number_text(label_smoothing) + "; choose 0 for none";
@@ -111,38 +113,43 @@ struct CrossEntropy {
   KOKKOS_FUNCTION void accumulate(Sum<Real>& sum, X const& x, Place at, int label) const {
     if (holds<X::width>(at, label))
       for (int i = 0; i < X::width; ++i)
-        if (at.column + i == label) sum.logit = x[i];
-    Real const before = sum.high;
+        if (at.column + i == label) sum.shares.logit = x[i];
+    Real const before = sum.reference;
     add_exponentials(sum, x);
     if constexpr (smoothing == Smoothing::yes) {
       X const w = weights_at<X>(at);
       Real half_distance = 0, weights = 0;
       for (int i = 0; i < X::width; ++i) {
-        half_distance += weighted(w[i] * Real(per_class), half_of_difference(sum.high, x[i]));
+        half_distance += weighted(w[i] * Real(per_class), half_of_difference(sum.reference, x[i]));
         weights += w[i];
       }
-      sum.half_distance = moved(sum, before, sum.high) + half_distance;
-      sum.weights += weights;
+      sum.shares.half_distance = moved(sum.shares, before, sum.reference) + half_distance;
+      sum.shares.weights += weights;
     }
   }
   template <class Real>
-  KOKKOS_FUNCTION void merge(Sum<Real>& a, Sum<Real> const& b) const {
-    Real const before = a.high;
-    merge_exponentials(a, b);
+  KOKKOS_FUNCTION void refer(Sum<Real>& sum, Real reference) const {
+    if constexpr (smoothing == Smoothing::yes) sum.shares.half_distance = moved(sum.shares, sum.reference, reference);
+    refer_exponentials(sum, reference);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void join(Shares<Real>& a, Shares<Real> const& b) const {
+    join_exponentials(a, b);
     a.logit += b.logit;  // one of them is 0
     if constexpr (smoothing == Smoothing::yes) {
-      a.half_distance = moved(a, before, a.high) + moved(b, b.high, a.high);
+      a.half_distance += b.half_distance;
       a.weights += b.weights;
     }
   }
   template <class Real>
-  KOKKOS_FUNCTION Result<Real> finish(Sum<Real> const& s, int, std::ptrdiff_t row) const {
+  KOKKOS_FUNCTION Result<Real> finish(Sum<Real> const& sum, int, std::ptrdiff_t row) const {
     int const label = labels(row);
     if (label < 0) return {label, 0, 0, 0, 0, 0};
     Real const own = weight.data ? Real(weight(label)) : Real(1);
-    Real const log_sum = Kokkos::log(s.sum), lse = s.high + log_sum;
+    auto const& s = sum.shares;
+    Real const log_sum = Kokkos::log(s.sum), lse = sum.reference + log_sum;
     Real const certain = Real(1 - label_smoothing), z = Real(z_loss) * lse;
-    Real const half_of_own = half_of_difference(s.high, s.logit) + Real(0.5) * log_sum;
+    Real const half_of_own = half_of_difference(sum.reference, s.logit) + Real(0.5) * log_sum;
     Real half = weighted(own, weighted(certain, half_of_own) + Real(0.5) * z * lse);  // of the loss
     Real probability = own * (certain + 2 * z);
     if constexpr (smoothing == Smoothing::yes) {
@@ -152,7 +159,7 @@ struct CrossEntropy {
     }
     Real const factor = total_weight == nullptr ? Real(1) : *total_weight == 0 ? Real(0) : 1 / Real(*total_weight);
     probability *= factor * backend::divide(Real(1), s.sum);
-    return {label, 2 * half, s.high, probability, own * certain * factor, Real(per_class) * factor};
+    return {label, 2 * half, sum.reference, probability, own * certain * factor, Real(per_class) * factor};
   }
   template <class Real>
   KOKKOS_FUNCTION void conclude(Result<Real> const& r, std::ptrdiff_t row) const {
@@ -167,7 +174,7 @@ struct CrossEntropy {
     X const logits = x;
     bool const counts = r.label >= 0;  // if not, the gradient is 0 whatever the logits are
 #pragma unroll
-    for (auto& v : x) v = exponential(v, r.high) * r.probability;
+    for (auto& v : x) v = exponential(v, r.reference) * r.probability;
     if (holds<X::width>(at, r.label) || !counts)
       for (int i = 0; i < X::width; ++i)
         x[i] = !counts ? Real(0) : at.column + i == r.label ? backend::add(x[i], -r.at_label) : x[i];
@@ -199,9 +206,9 @@ struct CrossEntropy {
   KOKKOS_FUNCTION static Real half_of_difference(Real a, Real b) {
     return Real(0.5) * a - Real(0.5) * b;
   }
-  // sum.half_distance after `high` has grown. That of nothing stays, wherever the maximum comes from.
+  // half_distance after the reference has grown. That of nothing stays, wherever the reference comes from.
   template <class Real>
-  KOKKOS_FUNCTION Real moved(Sum<Real> const& s, Real from, Real to) const {
+  KOKKOS_FUNCTION Real moved(Shares<Real> const& s, Real from, Real to) const {
     return s.weights == 0 ? s.half_distance
                           : s.half_distance + s.weights * Real(per_class) * half_of_difference(to, from);
   }

@@ -27,7 +27,7 @@ struct Dropout {
   using memory_space = Memory;
   static constexpr int flops = 1;
   static constexpr bool drawn = true;
-  static constexpr int extra_registers = 24;  // with fewer, a load and a store beside it spill (sm_90)
+  static constexpr int extra_registers = 24;  // with fewer, a load and a store beside it spill (H200)
 
   double p;
   RandomSource random;

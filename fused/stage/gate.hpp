@@ -33,10 +33,14 @@ struct LoadInterleavedGate {
   Tensor<Element const, 2> from;  // [rows, 2 * columns]
 
   Shape shape() const { return {from.extent(0), from.extent(1) / 2}; }
-  auto reads() const { return std::array{span_of(from)}; }
+  auto reads() const {
+    Span s = span_of(from);
+    s.element_bytes = 2 * sizeof(Element);  // a pack of values is read at once
+    return std::array{s};
+  }
   void check(std::string_view where, Shape shape) const {
     impl::check(shape == this->shape(), where, [&] {
-      return "load_interleaved_gate: " + impl::shape_text(from) + " has no gate and up for each value of " +
+      return impl::name_of(from) + ": " + impl::shape_text(from) + " has no gate and up for each value of " +
              impl::rows_text(shape) + "; give it as many rows of twice as many columns";
     });
   }
@@ -59,7 +63,7 @@ struct LoadInterleavedGate {
 template <Activation activation, TensorLike T>
 auto load_interleaved_gate(T const& gate_up) {
   return LoadInterleavedGate<activation, impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{
-      impl::tensor<2>(gate_up, "load_interleaved_gate")};
+      impl::tensor<2>(gate_up, "kfuse", "load_interleaved_gate")};
 }
 
 namespace impl {
@@ -67,21 +71,22 @@ namespace impl {
 // y = activation(gate) * up.
 template <class Space, Activation activation, TensorLike G, TensorLike U, TensorLike Y>
 auto gated_chain(std::string_view where, G const& gate, U const& up, Y const& y) {
-  auto const g = tensor_of<2, Space, ElementOf<G> const>(gate, where);
-  auto const u = tensor_of<2, Space, ElementOf<U> const>(up, where);
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where);
+  auto const g = tensor_of<2, Space, ElementOf<G> const>(gate, where, "gate");
+  auto const u = tensor_of<2, Space, ElementOf<U> const>(up, where, "up");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where, "y");
   return load(g) | Activate<activation>{} | multiply(u) | store(out);
 }
 
 // The same of rows that hold both: f(chain).
 template <class Space, Activation activation, TensorLike X, TensorLike Y, class F>
 auto with_gated_chain(std::string_view where, X const& gate_up, Y const& y, GateLayout layout, F const& f) {
-  auto const both = tensor_of<2, Space, ElementOf<X> const>(gate_up, where);
-  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where);
+  auto const both = tensor_of<2, Space, ElementOf<X> const>(gate_up, where, "gate_up");
+  auto const out = tensor_of<2, Space, ElementOf<Y>>(y, where, "y");
   check(both.extent(1) % 2 == 0, where, [&] {
-    return "gate_up has " + std::to_string(both.extent(1)) +
+    return "gate_up: has " + std::to_string(both.extent(1)) +
            " columns, which hold no gate for each up; give it twice the columns of y";
   });
+  check_one_of(layout, GateLayout::interleaved, where, "options.layout");
   if (layout == GateLayout::interleaved) return f(load_interleaved_gate<activation>(both) | store(out));
   int const n = both.extent(1) / 2;
   return f(gated_chain<Space, activation>(where, columns(both, 0, n), columns(both, n, n), out));

@@ -39,12 +39,17 @@ struct Gather {
     return std::array{rows, index};
   }
   void check(std::string_view where, Shape shape) const {
-    impl::check(shape == size(), where, [&] {
-      return "gather: " + std::to_string(indices.extent(0)) + " indices of a table " + impl::shape_text(table) +
-             " do not make " + impl::rows_text(shape) + "; give it one index for each row, and as many columns";
+    impl::check(table.extent(1) == shape.columns, where, [&] {
+      return impl::name_of(table) + ": has " + std::to_string(table.extent(1)) + " columns for " +
+             impl::rows_text(shape) + "; give it as many";
     });
-    impl::check(table.extent(0) > 0 || shape.rows == 0, where,
-                "gather: the table has no entries, so no index can be right; give it one at least");
+    impl::check(indices.extent(0) == shape.rows, where, [&] {
+      return impl::name_of(indices) + ": has " + std::to_string(indices.extent(0)) + " entries for " +
+             impl::rows_text(shape) + "; give it one index for each row";
+    });
+    impl::check(table.extent(0) > 0 || shape.rows == 0, where, [&] {
+      return impl::name_of(table) + ": has no entries, so no index can be right; give it one at least";
+    });
   }
   template <class X>
   struct Fetched {
@@ -76,7 +81,7 @@ namespace impl {
 template <Gathered gathered, TensorLike T, TensorLike I, class Status>
 auto gather_stage(T const& table, I const& indices, Status const& status) {
   return Gather<gathered, ElementOf<T>, ElementOf<I>, MemoriesOf<T, I, Status>>{
-      tensor<2>(table, "gather: table"), tensor<1>(indices, "gather: indices"), status};
+      tensor<2>(table, "kfuse", "gather: table"), tensor<1>(indices, "kfuse", "gather: indices"), status};
 }
 }  // namespace impl
 

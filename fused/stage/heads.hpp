@@ -13,10 +13,22 @@
 #include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <numeric>
 #include <string>
 
 namespace kfuse {
+
+namespace impl {
+
+// So many columns, or the most that int holds, which no chain takes.
+inline int columns_of(std::ptrdiff_t heads, std::ptrdiff_t head_dim) {
+  return int(std::min<std::ptrdiff_t>(heads * head_dim, std::numeric_limits<int>::max()));
+}
+
+}  // namespace impl
 
 template <class Element, class Memory = void>
 struct LoadHeads {
@@ -27,7 +39,9 @@ struct LoadHeads {
   Tensor<Element const, 4> from;  // [batch, heads, tokens, head_dim]
 
   int granularity() const { return from.extent(3); }
-  Shape shape() const { return {std::ptrdiff_t(from.extent(0)) * from.extent(2), from.extent(1) * from.extent(3)}; }
+  Shape shape() const {
+    return {std::ptrdiff_t(from.extent(0)) * from.extent(2), impl::columns_of(from.extent(1), from.extent(3))};
+  }
   auto reads() const {
     Span s = span_of(from);
     s.moved = from.size() * std::ptrdiff_t(sizeof(Element));
@@ -35,8 +49,9 @@ struct LoadHeads {
   }
   void check(std::string_view where, Shape shape) const {
     impl::check(shape == this->shape(), where, [&] {
-      return "load_heads: " + impl::shape_text(from) + " is not [batch, heads, tokens, head_dim] of the chain's " +
-             impl::rows_text(shape) + "; give it batch * tokens rows of heads * head_dim columns";
+      return impl::name_of(from) + ": " + impl::shape_text(from) +
+             " is not [batch, heads, tokens, head_dim] of the chain's " + impl::rows_text(shape) +
+             "; give it batch * tokens rows of heads * head_dim columns";
     });
   }
   template <class X>
@@ -79,26 +94,26 @@ struct StoreHeads {
   void check(std::string_view where, Shape shape) const {
     std::ptrdiff_t const end = first + std::ptrdiff_t(to.extent(1)) * to.extent(3);
     impl::check(first >= 0 && end <= shape.columns, where, [&] {
-      return "store_heads: the columns from " + std::to_string(first) + " to " + std::to_string(end) + ", heads of " +
-             impl::shape_text(to) + ", are not all there in " + impl::rows_text(shape) +
+      return impl::name_of(to) + ": the columns from " + std::to_string(first) + " to " + std::to_string(end) +
+             ", heads of " + impl::shape_text(to) + ", are not all there in " + impl::rows_text(shape) +
              "; give it memory for the heads of a row";
     });
     impl::check(tokens >= 0 && shape.rows == rows(), where, [&] {
-      return "store_heads: " + impl::rows_text(shape) + " are not [batch, tokens] of " + impl::shape_text(to) +
+      return impl::name_of(to) + ": " + impl::rows_text(shape) + " are not [batch, tokens] of " + impl::shape_text(to) +
              " and " + std::to_string(tokens) + " tokens; give it a row for each token of the batch";
     });
     impl::check(positions.data != nullptr || tokens <= to.extent(2), where, [&] {
-      return "store_heads: " + impl::shape_text(to) + " has no memory for each of " + std::to_string(tokens) +
+      return impl::name_of(to) + ": " + impl::shape_text(to) + " has no memory for each of " + std::to_string(tokens) +
              " tokens; make it longer, or give the positions of the tokens";
     });
     impl::check(positions.data == nullptr || positions.extent(0) == shape.rows, where, [&] {
-      return "store_heads: " + std::to_string(positions.extent(0)) + " positions do not fit " + impl::rows_text(shape) +
-             "; give it one for each row";
+      return impl::name_of(positions) + ": has " + std::to_string(positions.extent(0)) + " entries for " +
+             impl::rows_text(shape) + "; give it one position for each row";
     });
-    impl::check_lies_apart(to, where, "store_heads");
+    impl::check_lies_apart(to, where);
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION void apply(X const& x, Place at) const {
     int const c = at.column - first, head_dim = to.extent(3);
     if (c < 0 || c >= to.extent(1) * head_dim) return;
     int const position = positions.data == nullptr ? int(at.row % tokens) : positions(at.row);
@@ -121,14 +136,14 @@ struct StoreColumns {
   void check(std::string_view where, Shape shape) const {
     impl::check(to.extent(0) == shape.rows && first >= 0 && std::ptrdiff_t(first) + to.extent(1) <= shape.columns,
                 where, [&] {
-                  return "store_columns: " + impl::shape_text(to) + " and the columns from " + std::to_string(first) +
-                         " on are not part of " + impl::rows_text(shape) +
+                  return impl::name_of(to) + ": " + impl::shape_text(to) + " and the columns from " +
+                         std::to_string(first) + " on are not part of " + impl::rows_text(shape) +
                          "; give it a row for each, and columns that "
                          "there are";
                 });
   }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION void apply(X const& x, Place at) const {
     int const c = at.column - first;
     if (c >= 0 && c < to.extent(1)) write(to.at(at.row, c), x);
   }
@@ -137,36 +152,38 @@ struct StoreColumns {
 // x: [batch, heads, tokens, head_dim]
 template <TensorLike T>
 auto load_heads(T const& x) {
-  return LoadHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<4>(x, "load_heads")};
+  return LoadHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<4>(x, "kfuse", "load_heads")};
 }
 
 // y: [batch, heads, tokens, head_dim] gets the row's columns from `first` on.
 template <TensorLike T>
 auto store_heads(T const& y, int first = 0) {
-  auto const to = impl::tensor<4>(y, "store_heads");
+  auto const to = impl::tensor<4>(y, "kfuse", "store_heads");
   return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, {}, first, to.extent(2), {}};
 }
 // cache: [batch, heads, capacity, head_dim]; positions: int, [batch * tokens].
 template <TensorLike T, TensorLike P>
 auto store_heads(T const& cache, P const& positions, int first, int tokens, DataStatus status = {}) {
-  return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{impl::tensor<4>(cache, "store_heads: cache"),
-                                                                impl::tensor<1>(positions, "store_heads: positions"),
-                                                                first, tokens, status};
+  auto const to = impl::tensor<4>(cache, "kfuse", "store_heads: cache");
+  auto const at = impl::tensor<1>(positions, "kfuse", "store_heads: positions");
+  return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{to, at, first, tokens, status};
 }
 
 // y: [rows, n] gets the columns [first, first + n).
 template <TensorLike T>
 auto store_columns(T const& y, int first) {
-  return StoreColumns<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(y, "store_columns"), first};
+  auto const to = impl::tensor<2>(y, "kfuse", "store_columns");
+  return StoreColumns<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, first};
 }
 
 // q: [rows, heads * head_dim]; k_cache, v_cache: [batch, kv_heads, capacity, head_dim].
 template <TensorLike Q, TensorLike C, TensorLike P>
 auto store_qkv(Q const& q, C const& k_cache, C const& v_cache, P const& positions, int tokens, DataStatus status = {}) {
-  int const queries = impl::tensor<2>(q, "store_qkv: q").extent(1);
-  auto const k = impl::tensor<4>(k_cache, "store_qkv: k_cache");
+  int const queries = impl::tensor<2>(q, "kfuse", "store_qkv: q").extent(1);
+  auto const k = impl::tensor<4>(k_cache, "kfuse", "store_qkv: k_cache");
   return store_columns(q, 0) | store_heads(k_cache, positions, queries, tokens, status) |
-         store_heads(v_cache, positions, queries + k.extent(1) * k.extent(3), tokens, status);
+         store_heads(v_cache, positions, impl::columns_of(1, queries + std::ptrdiff_t(k.extent(1)) * k.extent(3)),
+                     tokens, status);
 }
 
 }  // namespace kfuse

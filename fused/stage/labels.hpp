@@ -33,7 +33,7 @@ struct Labels {
     return label == ignore_index ? ignored : exists ? int(label) : outside;
   }
   Span span() const {
-    return {words, 1, std::ptrdiff_t(rows) * words_each * int(sizeof(Word)), 0, 0, -1};  // not read in packs
+    return {words, 1, std::ptrdiff_t(rows) * words_each * int(sizeof(Word)), 0, 0, -1, "labels"};  // not in packs
   }
 };
 

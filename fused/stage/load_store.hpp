@@ -25,16 +25,16 @@ inline std::string rows_text(Shape shape) {
 
 // What a matrix argument must be for a chain over `shape`.
 template <class Element>
-void check_matrix(Tensor<Element, 2> const& t, std::string_view where, char const* name, Shape shape) {
+void check_matrix(Tensor<Element, 2> const& t, std::string_view where, Shape shape) {
   check(t.extent(0) == shape.rows && t.extent(1) == shape.columns, where, [&] {
-    return std::string(name) + ": shape " + shape_text(t) + " does not match the chain's [" +
-           std::to_string(shape.rows) + ", " + std::to_string(shape.columns) + "]; give it one value for each";
+    return name_of(t) + ": shape " + shape_text(t) + " does not match the chain's [" + std::to_string(shape.rows) +
+           ", " + std::to_string(shape.columns) + "]; give it one value for each";
   });
 }
 template <class Element>
-void check_vector(Tensor<Element, 1> const& t, std::string_view where, char const* name, Shape shape) {
+void check_vector(Tensor<Element, 1> const& t, std::string_view where, Shape shape) {
   check(t.extent(0) == shape.columns, where, [&] {
-    return std::string(name) + ": has " + std::to_string(t.extent(0)) + " entries, but rows have " +
+    return name_of(t) + ": has " + std::to_string(t.extent(0)) + " entries, but rows have " +
            std::to_string(shape.columns) + " columns; give it one entry for each column";
   });
 }
@@ -72,7 +72,7 @@ struct Load {
 
   Shape shape() const { return {from.extent(0), from.extent(1)}; }
   auto reads() const { return std::array{span_of(from)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, "load", shape); }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(from, where, shape); }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
     return kfuse::fetch<X>(from.at(at.row, at.column));
@@ -92,9 +92,9 @@ struct Store {
   Tensor<Element, 2> to;  // [rows, columns]
 
   auto writes() const { return std::array{span_of(to)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_matrix(to, where, "store", shape); }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(to, where, shape); }
   template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+  KOKKOS_FUNCTION void apply(X const& x, Place at) const {
     write(to.at(at.row, at.column), x);
   }
 };
@@ -102,14 +102,14 @@ struct Store {
 // x: [rows, columns], of any element type.
 template <TensorLike T>
 auto load(T const& x) {
-  return Load<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(x, "load")};
+  return Load<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(x, "kfuse", "load")};
 }
 
 // y: [rows, columns]. It may be the memory of an argument that an earlier stage reads.
 template <TensorLike T>
 auto store(T const& y) {
   static_assert(!std::is_const_v<typename T::value_type>, "kfuse: store needs a View whose values are not const");
-  return Store<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(y, "store")};
+  return Store<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{impl::tensor<2>(y, "kfuse", "store")};
 }
 
 }  // namespace kfuse

@@ -12,6 +12,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace kfuse {
 
@@ -25,7 +26,7 @@ struct Mask {
   double value;                           // of what is hidden
 
   auto reads() const { return std::array{span_of(visible)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, "mask", shape); }
+  void check(std::string_view where, Shape shape) const { impl::check_matrix(visible, where, shape); }
   // The bytes of a pack, as few as two of them (of doubles), in words: of bytes, a compiler makes registers.
   template <class X>
   struct Fetched {
@@ -62,6 +63,7 @@ struct MaskScores {
     Span visible = span_of(
         Tensor<std::uint8_t const, 2>{mask.visible, {mask.visible ? batch : 0, mask.keys}, {mask.visible_stride, 1}});
     lengths.element_bytes = visible.element_bytes = 0;
+    lengths.name = "lengths", visible.name = "visible";
     return std::array{lengths, visible};
   }
   void check(std::string_view where, Shape shape) const {
@@ -90,7 +92,7 @@ struct MaskScores {
 // m: std::uint8_t, [rows, columns]; 0 hides. PyTorch's masked_fill with ~m: the value may be any number.
 template <TensorLike M>
 auto mask(M const& m, double value = -std::numeric_limits<double>::infinity()) {
-  return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "mask"), value};
+  return Mask<typename impl::MemoryOf<M>::type>{impl::tensor<2>(m, "kfuse", "mask"), value};
 }
 inline MaskScores attention_mask(AttentionMask const& mask, int batch, int heads) {
   return {mask, batch, heads};

@@ -13,7 +13,7 @@
 #include <kfuse/fused/stage/arithmetic.hpp>
 #include <kfuse/fused/stage/sum.hpp>
 
-#include <cmath>
+#include <limits>
 #include <type_traits>
 
 namespace kfuse {
@@ -64,9 +64,9 @@ struct RootMeanSquare : impl::SumOfRow<summation> {
 
   explicit RootMeanSquare(double e) : epsilon(e) {}
   void check(std::string_view where, Shape) const {
-    impl::check(epsilon >= 0 && std::isfinite(epsilon), where, [&] {
+    impl::check(epsilon >= 0 && epsilon <= std::numeric_limits<float>::max(), where, [&] {
       return "epsilon is " + impl::number_text(epsilon) +
-             " (it is added to a mean of squares, whose root is taken); give it a finite number that is not negative";
+             " (it is added to a mean of squares, whose root is taken, in float); give it a number from 0 to 3e38";
     });
   }
   template <class Sum, class X>
@@ -126,7 +126,11 @@ struct WeighNormed {
   impl::Weighing weighing;
 
   auto reads() const { return std::array{span_of(from)}; }
-  void check(std::string_view where, Shape shape) const { impl::check_vector(from, where, "weight", shape); }
+  void check(std::string_view where, Shape shape) const {
+    impl::check_vector(from, where, shape);
+    impl::check_one_of(weighing.weight, NormWeight::one_plus, where, "options.weight");
+    impl::check_one_of(weighing.casting, NormCasting::llama, where, "options.casting");
+  }
   template <class X>
   KOKKOS_FUNCTION auto fetch(Place at) const {
     return kfuse::fetch<X>(from.at(at.column));
@@ -146,7 +150,7 @@ auto rmsnorm(W const& w, RmsNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
   using Rounded = std::conditional_t<std::is_void_v<Input>, Element, Input>;
   return RootMeanSquare<summation>(options.epsilon) |
-         WeighNormed<Element, Rounded, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
+         WeighNormed<Element, Rounded, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "kfuse", "weight"),
                                                                          {options.weight, options.casting}};
 }
 
@@ -155,7 +159,7 @@ template <Summation summation = Summation::compensated, TensorLike W, TensorLike
 auto layernorm(W const& w, B const& b, LayerNormOptions const& options = {}) {
   using Element = impl::ElementOf<W>;
   return Center{} | RootMeanSquare<summation>(options.epsilon) |
-         WeighNormed<Element, Real<Element>, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "weight"),
+         WeighNormed<Element, Real<Element>, typename impl::MemoryOf<W>::type>{impl::tensor<1>(w, "kfuse", "weight"),
                                                                                {.weight = options.weight}} |
          bias(b);
 }

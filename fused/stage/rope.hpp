@@ -14,6 +14,8 @@
 #include <kfuse/core/data_status.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -73,13 +75,13 @@ struct Rope {
     });
     impl::check_rotary(where, rotary, head_dim);
     impl::check(table.extent(1) == rotary, where, [&] {
-      return "rope: the table " + impl::shape_text(table) + " is not [positions, rotary_dim] for the " +
+      return impl::name_of(table) + ": " + impl::shape_text(table) + " is not [positions, rotary_dim] for the " +
              std::to_string(rotary) +
              " columns that are turned; give it one of rope_table(...) of that rotary_dim, cosines and then sines";
     });
     impl::check(positions.extent(0) == shape.rows, where, [&] {
-      return "rope: " + std::to_string(positions.extent(0)) + " positions do not fit " + impl::rows_text(shape) +
-             "; give it one position for each row";
+      return impl::name_of(positions) + ": has " + std::to_string(positions.extent(0)) + " entries for " +
+             impl::rows_text(shape) + "; give it one position for each row";
     });
   }
 
@@ -123,8 +125,9 @@ struct Rope {
 // The chain must not run in place: a value's partner would be overwritten before it is read.
 template <TensorLike T, TensorLike P>
 auto rope(T const& table, P const& positions, RopeOptions const& options) {
-  auto const t = impl::tensor<2>(table, "rope: table");
-  auto const p = impl::tensor<1>(positions, "rope: positions");
+  auto const t = impl::tensor<2>(table, "kfuse", "rope: table");
+  auto const p = impl::tensor<1>(positions, "kfuse", "rope: positions");
+  impl::check_one_of(options.pairs, RopePairs::interleaved, "kfuse", "rope: options.pairs");
   return Rope<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{
       t,
       p,

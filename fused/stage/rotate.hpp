@@ -9,7 +9,7 @@
 
 #include <kfuse/core/check_chain.hpp>
 #include <kfuse/core/data_status.hpp>
-#include <kfuse/core/execute_rows.hpp>
+#include <kfuse/core/divisor.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 #include <kfuse/fused/stage/rope.hpp>
 
@@ -40,10 +40,14 @@ Span span_of_heads(Tensor<Element, 3> const& t) {
   HeadRuns const runs(t);
   if (t.empty()) return {};
   if (runs.near != runs.columns && runs.far == runs.inner * runs.near)
-    return {
-        t.data, std::ptrdiff_t(runs.outer) * runs.inner, std::ptrdiff_t(runs.columns) * size, runs.near * size, size,
-        -1};
-  return {t.data, runs.outer, ((runs.inner - 1) * runs.near + runs.columns) * size, runs.far * size, size, -1};
+    return {t.data,
+            std::ptrdiff_t(runs.outer) * runs.inner,
+            std::ptrdiff_t(runs.columns) * size,
+            runs.near * size,
+            size,
+            -1,
+            t.name};
+  return {t.data, runs.outer, ((runs.inner - 1) * runs.near + runs.columns) * size, runs.far * size, size, -1, t.name};
 }
 
 // The number of columns of which all heads begin at a multiple.
@@ -58,7 +62,7 @@ int head_granularity(Tensor<Element, 3> const& t) {
 template <RopePairs kind, class In, class Out, class TableElement, class Memory = void>
 struct RotateHeads {
   using stage = ElementStage;
-  using element = In;
+  using element = std::conditional_t<std::is_same_v<Out, double>, Out, In>;  // into double: computed in double
   using memory_space = Memory;
   static constexpr bool in_place = true;
   static constexpr int flops = 6;
@@ -80,15 +84,23 @@ struct RotateHeads {
   auto writes() const { return std::array{impl::span_of_heads(q_out), impl::span_of_heads(k_out)}; }
   // The chain sees to what lies in place; that Q and K do not lie in each other's is seen to here.
   void check(std::string_view where, Shape) const {
-    impl::check_lies_apart(q_out, where, "q");
-    impl::check_lies_apart(k_out, where, "k");
+    impl::check_lies_apart(q_out, where);
+    impl::check_lies_apart(k_out, where);
     auto const [from_q, from_k, t, p] = reads();
     auto const [to_q, to_k] = writes();
-    impl::check(!impl::overlap(to_q, to_k), where,
-                "the two outputs overlap (which of them stays would be chance); give each memory of its own");
-    impl::check(!impl::overlap(to_q, from_k) && !impl::overlap(to_k, from_q), where,
-                "the output of q overlaps k, or that of k overlaps q (other lanes would read what is already "
-                "overwritten); give the output memory of its own, or exactly that of its input");
+    impl::check(!impl::overlap(to_q, to_k), where, [&] {
+      return impl::name_of(to_q) + ": overlaps " + impl::name_of(to_k) +
+             " (which of them stays would be chance); give each memory of its own";
+    });
+    auto const check_apart = [&](Span const& to, Span const& from) {
+      impl::check(!impl::overlap(to, from), where, [&] {
+        return impl::name_of(to) + ": overlaps " + impl::name_of(from) +
+               " (other lanes would read what is already overwritten); give it memory of its own, or exactly that of "
+               "its input";
+      });
+    };
+    check_apart(to_q, from_k);
+    check_apart(to_k, from_q);
   }
   int granularity() const {
     int const heads = std::gcd(std::gcd(impl::head_granularity(q), impl::head_granularity(k)),
@@ -118,7 +130,7 @@ struct RotateHeads {
     return fetched;
   }
   template <class X>
-  KOKKOS_FUNCTION void take(X&, Fetched<X> const& fetched, Place at) const {
+  KOKKOS_FUNCTION void take(X const&, Fetched<X> const& fetched, Place at) const {
     Columns const columns = columns_of<X::width>(at.column);
     Out* const to = head_of(q_out, k_out, at.row, columns);
     if (columns.turned) {

@@ -6,8 +6,8 @@
 #ifndef KFUSE_FUSED_STAGE_SOFTMAX_HPP
 #define KFUSE_FUSED_STAGE_SOFTMAX_HPP
 
+#include <kfuse/fused/stage/exponential_sum.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
-#include <kfuse/fused/stage/log_sum_exp.hpp>
 #include <kfuse/fused/stage/sum.hpp>
 
 #include <array>
@@ -21,6 +21,7 @@ namespace kfuse {
 struct ExponentialFromMaximum {
   using stage = RowStage;
   static constexpr int flops = 4;
+  static constexpr bool computes_at_length = true;
   double scale = 1;
 
   void check(std::string_view where, Shape) const { impl::check_factor(scale, where, "scale"); }
@@ -77,14 +78,14 @@ struct SoftmaxWithSinks {
   using memory_space = Memory;
   static constexpr int flops = 8;
   static constexpr int extra_registers = 16;
-  static constexpr bool commutes = true, computes_at_length = true;
+  static constexpr bool computes_at_length = true;
 
   Tensor<Element const, 1> sinks;  // [heads]; without memory: none
   int queries;
 
   template <class Real>
   struct Result {
-    Real high, factor;
+    Real reference, factor;
   };
 
   auto reads() const {
@@ -115,16 +116,20 @@ struct SoftmaxWithSinks {
     impl::add_exponentials(sum, x);
   }
   template <class Real>
-  KOKKOS_FUNCTION void merge(impl::ExponentialSum<Real>& a, impl::ExponentialSum<Real> const& b) const {
-    impl::merge_exponentials(a, b);
+  KOKKOS_FUNCTION void refer(impl::ExponentialSum<Real>& sum, Real reference) const {
+    impl::refer_exponentials(sum, reference);
+  }
+  template <class Real>
+  KOKKOS_FUNCTION void join(impl::Exponentials<Real>& a, impl::Exponentials<Real> const& b) const {
+    impl::join_exponentials(a, b);
   }
   template <class Real>
   KOKKOS_FUNCTION Result<Real> finish(impl::ExponentialSum<Real> const& s, int) const {
-    return {s.high, s.sum == 0 ? Real(0) : backend::divide(Real(1), s.sum)};
+    return {s.reference, s.shares.sum == 0 ? Real(0) : backend::divide(Real(1), s.shares.sum)};
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place, Result<typename X::Real> const& r) const {
-    for (auto& v : x) v = impl::exponential(v, r.high) * r.factor;
+    for (auto& v : x) v = impl::exponential(v, r.reference) * r.factor;
   }
 };
 
@@ -136,8 +141,8 @@ auto softmax(double scale = 1) {
 // sinks: [heads], or without memory; rows are [..., heads, queries].
 template <TensorLike S>
 auto softmax_with_sinks(S const& sinks, int queries) {
-  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>{impl::tensor<1>(sinks, "sinks"),
-                                                                                queries};
+  return SoftmaxWithSinks<impl::ElementOf<S>, typename impl::MemoryOf<S>::type>{
+      impl::tensor<1>(sinks, "kfuse", "sinks"), queries};
 }
 
 }  // namespace kfuse

@@ -23,8 +23,8 @@ struct Uniform {
     for (int i = 0; i < X::width; ++i) {
       int const column = at.column + i;
       std::uint32_t const word = random_quad(state, at.row, column / 4).at(column % 4);
-      float const value = low + (high - low) * (float(word >> 8) * 0x1p-24f);  // 24 bits: exact in float
-      x[i] = value < high ? value : low;                                       // rounding may reach high
+      float const value = backend::add((high - low) * (float(word >> 8) * 0x1p-24f), low);  // 24 bits: exact in float
+      x[i] = value < high ? value : low;                                                    // rounding may reach high
     }
   }
 };
