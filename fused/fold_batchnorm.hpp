@@ -24,17 +24,18 @@ struct FoldIntoWeight {
   static constexpr int flops = 1;
   static constexpr int extra_registers = 8;
 
-  BatchNormChannels<Parameter> channels;
+  Tensor<Parameter const, 1> variance, bn_weight;  // [out]
+  double epsilon;
 
   // One by one, whatever their alignment.
   auto reads() const {
-    std::array spans{span_of(channels.variance), span_of(channels.weight)};
+    std::array spans{span_of(variance), span_of(bn_weight)};
     for (Span& s : spans) s.element_bytes = 0;
     return spans;
   }
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    auto const factor = channels.template factor<typename X::Real>(at.row);
+    auto const factor = batchnorm_factor<typename X::Real>(variance, bn_weight, epsilon, at.row);
     for (auto& v : x) v *= factor;
   }
 };
@@ -86,7 +87,8 @@ struct StoreFoldedBias {
     if (at.column > 0) return;
     Real const given = bias.data ? to_real(bias(at.row)) : 0;
     Real const mean = to_real(channels.mean(at.row)), offset = to_real(channels.bias(at.row));
-    out_bias(at.row) = from_real<Bias>((given - mean) * channels.template factor<Real>(at.row) + offset);
+    Real const factor = batchnorm_factor<Real>(channels.variance, channels.weight, channels.epsilon, at.row);
+    out_bias(at.row) = from_real<Bias>((given - mean) * factor + offset);
   }
 };
 
@@ -105,7 +107,7 @@ auto fold_batchnorm_chain(W const& weight, B const& bias, M const& mean, V const
       tensor_of<1, Space, Parameter const>(variance, "kfuse::fold_batchnorm", "running_var"),
       tensor_of<1, Space, Parameter const>(bn_weight, "kfuse::fold_batchnorm", "bn_weight"),
       tensor_of<1, Space, Parameter const>(bn_bias, "kfuse::fold_batchnorm", "bn_bias"), epsilon};
-  return load(in) | FoldIntoWeight<Parameter>{channels} |
+  return load(in) | FoldIntoWeight<Parameter>{channels.variance, channels.weight, epsilon} |
          StoreFoldedBias<Parameter, ElementOf<B>>{channels, given, offsets} | store(out);
 }
 

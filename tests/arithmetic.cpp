@@ -84,10 +84,10 @@ double deviation_of(F const& f, std::vector<double> const& x, Expected const& ex
   }
   return double(worst);
 }
+struct NaNOfTwo {
+  KOKKOS_FUNCTION double operator()(double x) const { return x == 2 ? Kokkos::Experimental::quiet_NaN_v<double> : x; }
+};
 TEST_CASE("a deviation that is no number is not lost among others") {
-  struct NaNOfTwo {
-    KOKKOS_FUNCTION double operator()(double x) const { return x == 2 ? Kokkos::Experimental::quiet_NaN_v<double> : x; }
-  };
   CHECK(std::isnan(deviation_of(NaNOfTwo(), {1, 2, 3}, [](long double v) { return v; })));
 }
 

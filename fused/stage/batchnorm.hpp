@@ -45,13 +45,15 @@ struct BatchNormChannels {
   KOKKOS_FUNCTION Real inverse_deviation(Real variance_here) const {
     return backend::reciprocal_sqrt(variance_here + Real(epsilon));
   }
-  // What the channel's values are multiplied by.
-  template <class Real>
-  KOKKOS_FUNCTION Real factor(std::ptrdiff_t channel) const {
-    Real const here = to_real(variance(channel));
-    return inverse_deviation(here) * Real(to_real(weight(channel)));
-  }
 };
+
+// What the values of a channel are multiplied by.
+template <class Real, class Element>
+KOKKOS_FUNCTION Real batchnorm_factor(Tensor<Element const, 1> const& variance, Tensor<Element const, 1> const& weight,
+                                      double epsilon, std::ptrdiff_t channel) {
+  Real const here = to_real(variance(channel)), factor = to_real(weight(channel));
+  return backend::reciprocal_sqrt(here + Real(epsilon)) * factor;
+}
 
 // One value. The mean is subtracted first: folded into the bias, a large one would cancel there.
 template <class Real>

@@ -74,9 +74,10 @@ struct StoreHeads {
   using element = Element;
   using memory_space = Memory;
 
-  Tensor<Element, 4> to;           // [batch, heads, capacity, head_dim]
-  Tensor<int const, 1> positions;  // [rows]; no data: by token
-  int first, tokens;               // rows are [batch, tokens]
+  Tensor<Element, 4> to;  // [batch, heads, capacity, head_dim]
+  int const* positions;   // [rows]; null: by token
+  int position_count;
+  int first, tokens;  // rows are [batch, tokens]
   DataStatus status;
 
   int granularity() const { return std::gcd(to.extent(3), first); }
@@ -87,8 +88,9 @@ struct StoreHeads {
     return std::array{s};
   }
   auto reads() const {
-    Span s = span_of(positions);
+    Span s = span_of(make_tensor(positions, position_count));
     s.element_bytes = 0;
+    s.name = "positions";
     return std::array{s};
   }
   void check(std::string_view where, Shape shape) const {
@@ -102,13 +104,13 @@ struct StoreHeads {
       return impl::name_of(to) + ": " + impl::rows_text(shape) + " are not [batch, tokens] of " + impl::shape_text(to) +
              " and " + std::to_string(tokens) + " tokens; give it a row for each token of the batch";
     });
-    impl::check(positions.data != nullptr || tokens <= to.extent(2), where, [&] {
+    impl::check(positions != nullptr || tokens <= to.extent(2), where, [&] {
       return impl::name_of(to) + ": " + impl::shape_text(to) + " has no memory for each of " + std::to_string(tokens) +
              " tokens; make it longer, or give the positions of the tokens";
     });
-    impl::check(positions.data == nullptr || positions.extent(0) == shape.rows, where, [&] {
-      return impl::name_of(positions) + ": has " + std::to_string(positions.extent(0)) + " entries for " +
-             impl::rows_text(shape) + "; give it one position for each row";
+    impl::check(positions == nullptr || position_count == shape.rows, where, [&] {
+      return "positions: has " + std::to_string(position_count) + " entries for " + impl::rows_text(shape) +
+             "; give it one position for each row";
     });
     impl::check_lies_apart(to, where);
   }
@@ -116,7 +118,7 @@ struct StoreHeads {
   KOKKOS_FUNCTION void apply(X const& x, Place at) const {
     int const c = at.column - first, head_dim = to.extent(3);
     if (c < 0 || c >= to.extent(1) * head_dim) return;
-    int const position = positions.data == nullptr ? int(at.row % tokens) : positions(at.row);
+    int const position = positions == nullptr ? int(at.row % tokens) : positions[at.row];
     if (position < 0 || position >= to.extent(2)) return status.raise(DataFault::position);
     write(to.at(int(at.row / tokens), c / head_dim, position, c % head_dim), x);
   }
@@ -159,14 +161,14 @@ auto load_heads(T const& x) {
 template <TensorLike T>
 auto store_heads(T const& y, int first = 0) {
   auto const to = impl::tensor<4>(y, "kfuse", "store_heads");
-  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, {}, first, to.extent(2), {}};
+  return StoreHeads<impl::ElementOf<T>, typename impl::MemoryOf<T>::type>{to, nullptr, 0, first, to.extent(2), {}};
 }
 // cache: [batch, heads, capacity, head_dim]; positions: int, [batch * tokens].
 template <TensorLike T, TensorLike P>
 auto store_heads(T const& cache, P const& positions, int first, int tokens, DataStatus status = {}) {
   auto const to = impl::tensor<4>(cache, "kfuse", "store_heads: cache");
   auto const at = impl::tensor<1>(positions, "kfuse", "store_heads: positions");
-  return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{to, at, first, tokens, status};
+  return StoreHeads<impl::ElementOf<T>, impl::MemoriesOf<T, P>>{to, at.data, at.extent(0), first, tokens, status};
 }
 
 // y: [rows, n] gets the columns [first, first + n).
