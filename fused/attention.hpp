@@ -133,46 +133,46 @@ void check_attention(Tensor<Element const, 4> const& q, Tensor<Element const, 4>
                      Tensor<Element const, 4> const& v, Tensor<Element, 4> const& out,
                      AttentionOptions const& options) {
   auto const shapes = [&] { return "q is " + shape_text(q) + ", k is " + shape_text(k); };
-  check(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3), "attention: k",
+  check(q.extent(0) == k.extent(0) && q.extent(3) == k.extent(3), "kfuse::attention: k",
         [&] { return shapes() + "; batch and head_dim of [batch, kv_heads, keys, head_dim] must be those of q"; });
-  check(same_shape(k, v), "attention: v", [&] {
+  check(same_shape(k, v), "kfuse::attention: v", [&] {
     return "its shape " + shape_text(v) + " differs from that of k, " + shape_text(k) + "; each key has one value";
   });
-  check(same_shape<Element const, Element>(q, out), "attention: out", [&] {
+  check(same_shape<Element const, Element>(q, out), "kfuse::attention: out", [&] {
     return "its shape " + shape_text(out) + " must be that of q, " + shape_text(q) + "; give it one row for each query";
   });
   bool const shares = k.extent(1) > 0 && q.extent(1) % k.extent(1) == 0;
-  check(shares || (q.extent(1) == 0 && k.extent(1) == 0), "attention: k",
+  check(shares || (q.extent(1) == 0 && k.extent(1) == 0), "kfuse::attention: k",
         [&] { return shapes() + "; heads must be a multiple of kv_heads, since as many heads share each kv head"; });
-  check(q.extent(3) <= max_head_dim, "attention: q", [&] {
+  check(q.extent(3) <= max_head_dim, "kfuse::attention: q", [&] {
     return "head_dim is " + std::to_string(q.extent(3)) + ", but kernels have registers for " +
            std::to_string(max_head_dim) + "; use matmul and softmax";
   });
   check(!shares || std::ptrdiff_t(q.extent(1) / k.extent(1)) * q.extent(2) <= std::numeric_limits<int>::max(),
-        "attention: q", "more than 2^31 - 1 queries share a kv head; split the queries into several calls");
+        "kfuse::attention: q", "more than 2^31 - 1 queries share a kv head; split the queries into several calls");
   check(options.scale == 0 || (options.scale >= double(std::numeric_limits<float>::min()) &&
                                options.scale <= double(std::numeric_limits<float>::max())),
-        "attention", [&] {
+        "kfuse::attention", [&] {
           return "scale must be a positive number that a float can hold (kernels compute in float), and is " +
                  number_text(options.scale) + "; choose 0 for 1 / sqrt(head_dim)";
         });
-  check(options.lengths.data == nullptr || options.lengths.extent(0) == q.extent(0), "attention: lengths", [&] {
+  check(options.lengths.data == nullptr || options.lengths.extent(0) == q.extent(0), "kfuse::attention: lengths", [&] {
     return std::to_string(options.lengths.extent(0)) + " lengths do not fit a batch of " + std::to_string(q.extent(0)) +
            "; give it one length for each sequence of the batch";
   });
   check(options.visible.data == nullptr ||
             (options.visible.extent(0) == q.extent(0) && options.visible.extent(1) == k.extent(2)),
-        "attention: visible", [&] {
+        "kfuse::attention: visible", [&] {
           return "its shape " + shape_text(options.visible) + " is not [batch, keys], which are " +
                  std::to_string(q.extent(0)) + " and " + std::to_string(k.extent(2)) +
                  "; give it one byte for each key";
         });
-  check(rows_lie_apart(out), "attention: out",
+  check(rows_lie_apart(out), "kfuse::attention: out",
         "its rows overlap (which of them stays would be chance); give it memory of its own");
   Span const to = span_of(out);
   check(!overlap(to, span_of(q)) && !overlap(to, span_of(k)) && !overlap(to, span_of(v)) &&
             !overlap(to, span_of(options.lengths)) && !overlap(to, span_of(options.visible)),
-        "attention: out",
+        "kfuse::attention: out",
         "it overlaps an input (which would be overwritten while it is read); give it memory of its own");
 }
 
@@ -201,10 +201,10 @@ AttentionMeans attention_means(Space const& space, AttentionTask<Element> const&
 template <class Space, class Element>
 SegmentMixtures<Real<Element>> take_mixtures(Workspace<Space>& workspace, AttentionTask<Element> const& task) {
   SegmentMixtures<Real<Element>> mixtures{nullptr, attention_segments(task.keys()), task.head_dim()};
-  mixtures.data =
-      workspace
-          .template take<Real<Element>>("attention", task.parts(), task.rows(), mixtures.segments, mixtures.columns + 2)
-          .data;
+  mixtures.data = workspace
+                      .template take<Real<Element>>("kfuse::attention", task.parts(), task.rows(), mixtures.segments,
+                                                    mixtures.columns + 2)
+                      .data;
   return mixtures;
 }
 
@@ -251,10 +251,10 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 auto prepare_attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out,
                        AttentionOptions const& options, Workspace<Space>* workspace) {
   using Element = std::remove_const_t<typename Out::value_type>;
-  auto const queries = tensor_of<4, Space, Element const>(q, "attention", "q");
-  auto const keys = tensor_of<4, Space, Element const>(k, "attention", "k");
-  auto const values = tensor_of<4, Space, Element const>(v, "attention", "v");
-  auto const result = tensor_of<4, Space, Element>(out, "attention", "out");
+  auto const queries = tensor_of<4, Space, Element const>(q, "kfuse::attention", "q");
+  auto const keys = tensor_of<4, Space, Element const>(k, "kfuse::attention", "k");
+  auto const values = tensor_of<4, Space, Element const>(v, "kfuse::attention", "v");
+  auto const result = tensor_of<4, Space, Element>(out, "kfuse::attention", "out");
   check_attention(queries, keys, values, result, options);
 
   AttentionCall<Element> call{};
@@ -283,7 +283,7 @@ template <class Space, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out>
 requires Kokkos::is_execution_space_v<Space>
 void attention(Space const& space, Q const& q, K const& k, V const& v, Out const& out, AttentionOptions const& options,
                Workspace<Space>& workspace) {
-  workspace.check_memory("attention");
+  workspace.check_memory("kfuse::attention");
   auto const scope = workspace.scope();
   impl::prepare_attention(space, q, k, v, out, options, &workspace)(space);
 }

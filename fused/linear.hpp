@@ -16,7 +16,7 @@
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/core/ledger.hpp>
 #include <kfuse/core/product_kernel.hpp>
-#include <kfuse/fused/bias_activation.hpp>
+#include <kfuse/fused/stage/activation.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
 
 #include <array>
@@ -112,30 +112,30 @@ void check_linear(Tensor<Element const, 2> const& x, Tensor<Element const, 2> co
                   LinearOptions<Element> const& options) {
   bool const out_in = options.weight == WeightLayout::out_in;
   int const out = w.extent(out_in ? 0 : 1), in = w.extent(out_in ? 1 : 0);
-  check(x.extent(1) == in, "linear: w", [&] {
+  check(x.extent(1) == in, "kfuse::linear: w", [&] {
     return "its shape " + shape_text(w) + ", taken as " + (out_in ? "[out, in]" : "[in, out]") +
            ", does not fit x, which is " + shape_text(x) + "; is the other WeightLayout meant?";
   });
-  check(y.extent(0) == x.extent(0) && y.extent(1) == out, "linear: y", [&] {
+  check(y.extent(0) == x.extent(0) && y.extent(1) == out, "kfuse::linear: y", [&] {
     return "its shape is " + shape_text(y) + ", but x " + shape_text(x) + " and w " + shape_text(w) + " make [" +
            std::to_string(x.extent(0)) + ", " + std::to_string(out) + "]; give y that shape";
   });
-  check(options.bias.data == nullptr || options.bias.extent(0) == out, "linear: bias", [&] {
+  check(options.bias.data == nullptr || options.bias.extent(0) == out, "kfuse::linear: bias", [&] {
     return "it has " + std::to_string(options.bias.extent(0)) + " entries, but y has " + std::to_string(out) +
            " columns; give it one entry for each column";
   });
-  check(options.residual.data == nullptr || same_shape(options.residual, y), "linear: residual", [&] {
+  check(options.residual.data == nullptr || same_shape(options.residual, y), "kfuse::linear: residual", [&] {
     return "its shape is " + shape_text(options.residual) + ", but y is " + shape_text(y) + "; give it y's shape";
   });
-  check_rows_apart(as_batch(x), "linear: x");
-  check_rows_apart(as_batch(w), "linear: w");
-  check_rows_apart(as_batch(y), "linear: y");
-  check_rows_apart(as_batch(options.residual), "linear: residual");
+  check_rows_apart(as_batch(x), "kfuse::linear: x");
+  check_rows_apart(as_batch(w), "kfuse::linear: w");
+  check_rows_apart(as_batch(y), "kfuse::linear: y");
+  check_rows_apart(as_batch(options.residual), "kfuse::linear: residual");
 
   Span const to = span_of(y), added = span_of(options.residual);
-  check(!overlap(to, span_of(x)) && !overlap(to, span_of(w)) && !overlap(to, span_of(options.bias)), "linear: y",
+  check(!overlap(to, span_of(x)) && !overlap(to, span_of(w)) && !overlap(to, span_of(options.bias)), "kfuse::linear: y",
         "it overlaps x, w or bias (which would be overwritten while they are read); give it memory of its own");
-  check(same_place(to, added) || !overlap(to, added), "linear: residual",
+  check(same_place(to, added) || !overlap(to, added), "kfuse::linear: residual",
         "it overlaps y without being y (other rows would be overwritten before they are read); give y memory of its "
         "own, or exactly that of the residual");
 }
@@ -188,9 +188,9 @@ requires Kokkos::is_execution_space_v<Space>
 void linear(Space const& space, Blas<Space>& blas, X const& x, W const& w, Y const& y,
             LinearOptions<std::remove_const_t<typename Y::value_type>> const& options = {}) {
   using Element = std::remove_const_t<typename Y::value_type>;
-  auto const in = impl::tensor_of<2, Space, Element const>(x, "linear", "x");
-  auto const weight = impl::tensor_of<2, Space, Element const>(w, "linear", "w");
-  auto const out = impl::tensor_of<2, Space, Element>(y, "linear", "y");
+  auto const in = impl::tensor_of<2, Space, Element const>(x, "kfuse::linear", "x");
+  auto const weight = impl::tensor_of<2, Space, Element const>(w, "kfuse::linear", "w");
+  auto const out = impl::tensor_of<2, Space, Element>(y, "kfuse::linear", "y");
   impl::check_linear(in, weight, out, options);
   if (out.empty()) return;
 

@@ -56,25 +56,27 @@ void check_matmul(Tensor<Element const, 3> const& a, Tensor<Element const, 3> co
                   MatmulOptions const& options) {
   bool const transposed = options.b == Transpose::yes;
   int const depth = b.extent(transposed ? 2 : 1), columns = b.extent(transposed ? 1 : 2);
-  check(a.extent(0) == b.extent(0) && a.extent(2) == depth, "matmul: b", [&] {
+  check(a.extent(0) == b.extent(0) && a.extent(2) == depth, "kfuse::matmul: b", [&] {
     return "its shape " + shape_text(b) + ", taken as " + (transposed ? "[batch, n, k]" : "[batch, k, n]") +
            ", does not fit a, which is " + shape_text(a) + "; is the other Transpose meant?";
   });
-  check(c.extent(0) == a.extent(0) && c.extent(1) == a.extent(1) && c.extent(2) == columns, "matmul: c", [&] {
+  check(c.extent(0) == a.extent(0) && c.extent(1) == a.extent(1) && c.extent(2) == columns, "kfuse::matmul: c", [&] {
     return "its shape is " + shape_text(c) + ", but a " + shape_text(a) + " and b " + shape_text(b) + " make [" +
            std::to_string(a.extent(0)) + ", " + std::to_string(a.extent(1)) + ", " + std::to_string(columns) +
            "]; give c that shape";
   });
-  check(std::isfinite(options.alpha), "matmul: alpha",
+  check(std::isfinite(options.alpha), "kfuse::matmul: alpha",
         [&] { return "it must be finite, and is " + number_text(options.alpha) + "; choose 1 to scale nothing"; });
-  check_rows_apart(a, "matmul: a");
-  check_rows_apart(b, "matmul: b");
-  check_rows_apart(c, "matmul: c");
-  check(a.stride(0) >= 0, "matmul: a", "its batch stride is negative; give the batch in the order of its memory");
-  check(b.stride(0) >= 0, "matmul: b", "its batch stride is negative; give the batch in the order of its memory");
-  check(batch_lies_apart(c), "matmul: c",
+  check_rows_apart(a, "kfuse::matmul: a");
+  check_rows_apart(b, "kfuse::matmul: b");
+  check_rows_apart(c, "kfuse::matmul: c");
+  check(a.stride(0) >= 0, "kfuse::matmul: a",
+        "its batch stride is negative; give the batch in the order of its memory");
+  check(b.stride(0) >= 0, "kfuse::matmul: b",
+        "its batch stride is negative; give the batch in the order of its memory");
+  check(batch_lies_apart(c), "kfuse::matmul: c",
         "its matrices overlap (which of them stays would be chance); give each memory of its own");
-  check(!overlap(span_of(c), span_of(a)) && !overlap(span_of(c), span_of(b)), "matmul: c",
+  check(!overlap(span_of(c), span_of(a)) && !overlap(span_of(c), span_of(b)), "kfuse::matmul: c",
         "it overlaps a or b (which would be overwritten while they are read); give it memory of its own");
 }
 
@@ -89,9 +91,9 @@ requires Kokkos::is_execution_space_v<Space>
 void matmul(Space const& space, Blas<Space>& blas, A const& a, B const& b, C const& c,
             MatmulOptions const& options = {}) {
   using Element = std::remove_const_t<typename C::value_type>;
-  auto const left = impl::tensor_of<3, Space, Element const>(a, "matmul", "a");
-  auto const right = impl::tensor_of<3, Space, Element const>(b, "matmul", "b");
-  auto const out = impl::tensor_of<3, Space, Element>(c, "matmul", "c");
+  auto const left = impl::tensor_of<3, Space, Element const>(a, "kfuse::matmul", "a");
+  auto const right = impl::tensor_of<3, Space, Element const>(b, "kfuse::matmul", "b");
+  auto const out = impl::tensor_of<3, Space, Element>(c, "kfuse::matmul", "c");
   impl::check_matmul(left, right, out, options);
   if (out.empty()) return;
 

@@ -15,6 +15,7 @@
 
 #include <kfuse/core/fuse.hpp>
 #include <kfuse/fused/stage/dropout.hpp>
+#include <kfuse/fused/stage/if_given.hpp>
 #include <kfuse/fused/stage/norm.hpp>
 
 namespace kfuse {
@@ -30,34 +31,6 @@ struct ResidualLayerNormDropoutOptions {
 };
 
 namespace impl {
-
-// A stage that is there only if its argument is.
-template <class S>
-struct IfGiven {
-  using stage = ElementStage;
-  using element = typename S::element;
-  static constexpr bool counts = requires { S::flops; };
-  static constexpr int flops = counts ? 1 : 0;  // given or not: no more than so many
-
-  S inner;
-  bool given;
-
-  auto reads() const requires(!writes_memory<S>) { return spans(inner.reads()); }
-  auto writes() const requires(writes_memory<S>) { return spans(inner.writes()); }
-  void check(std::string_view where, Shape shape) const {
-    if (given) inner.check(where, shape);
-  }
-  template <class X>
-  KOKKOS_FUNCTION void apply(X& x, Place at) const {
-    if (given) impl::apply(inner, x, at);
-  }
-
- private:
-  template <class Spans>
-  Spans spans(Spans const& all) const {
-    return given ? all : Spans{};
-  }
-};
 
 template <class Space, TensorLike X, TensorLike R, TensorLike W, TensorLike B, TensorLike Y>
 auto residual_layernorm_dropout_chain(X const& x, R const& residual, W const& weight, B const& bias_of_norm, Y const& y,

@@ -197,6 +197,44 @@ constexpr Clamp clamp(double low, double high) {
   return {low, high};
 }
 
+namespace impl {
+
+// The stage of an activation that is known at run time.
+struct ActivateChosen {
+  using stage = ElementStage;
+  static constexpr int flops = Activate<Activation::gelu>::flops;
+  static constexpr int extra_registers = 12;
+
+  Activation activation;
+
+  void check(std::string_view where, Shape) const {
+    impl::check_one_of(activation, Activation::tanh, where, "activation");
+  }
+  template <class X>
+  KOKKOS_FUNCTION void apply(X& x, Place at) const {
+    switch (activation) {
+      case Activation::none:
+        break;
+      case Activation::relu:
+        return Activate<Activation::relu>{}.apply(x, at);
+      case Activation::gelu:
+        return Activate<Activation::gelu>{}.apply(x, at);
+      case Activation::gelu_tanh:
+        return Activate<Activation::gelu_tanh>{}.apply(x, at);
+      case Activation::gelu_quick:
+        return Activate<Activation::gelu_quick>{}.apply(x, at);
+      case Activation::silu:
+        return Activate<Activation::silu>{}.apply(x, at);
+      case Activation::sigmoid:
+        return Activate<Activation::sigmoid>{}.apply(x, at);
+      case Activation::tanh:
+        return Activate<Activation::tanh>{}.apply(x, at);
+    }
+  }
+};
+
+}  // namespace impl
+
 }  // namespace kfuse
 
 #endif
