@@ -3,8 +3,9 @@
 //   y(r, c) = exp(scale x(r, c)) / sum over c of exp(scale x(r, c)), over the columns that are visible
 //
 // The chain load | mask | softmax | store. What is not visible gets zero, and so does a row in which nothing is, or
-// which is -infinity throughout. A NaN or a +infinity makes its row NaN. Causal masks and sinks have kernels of their
-// own, load | scale | mask | causal_mask | softmax_with_sinks | store, which also take long rows in double.
+// which is -infinity throughout. A NaN or a +infinity that is visible makes its whole row NaN. Causal masks and sinks
+// have kernels of their own, load | scale | mask | causal_mask | softmax_with_sinks | store, which also take long rows
+// in double.
 #ifndef KFUSE_FUSED_SOFTMAX_HPP
 #define KFUSE_FUSED_SOFTMAX_HPP
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "norm_options.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -31,8 +32,9 @@ Expected reference(std::vector<double> const& x, std::vector<double> const& resi
     long double mean = 0, variance = 0;  // for equal values, whose sum has more digits than a double
     for (std::size_t c = 0; c < columns; ++c) mean += row[c] / columns;
     for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / columns;
-    for (std::size_t c = 0; c < columns; ++c)
-      e.y[r * columns + c] = double((row[c] - mean) / std::sqrt(variance + epsilon)) * weight[c] + bias[c];
+    long double const root = std::sqrt(variance + epsilon);
+    for (std::size_t c = 0; c < columns; ++c)  // zeros stay zeros
+      e.y[r * columns + c] = (root == 0 ? 0 : double((row[c] - mean) / root)) * weight[c] + bias[c];
   }
   return e;
 }
@@ -63,8 +65,9 @@ TEST_CASE_TEMPLATE("add_layernorm agrees with its definition in double, with and
     }
 }
 
-// What the numbers are that cancel in a row: the sum and its mean, and the bias, in units of the result.
-std::vector<double> scales(std::vector<double> const& sum, std::size_t columns, double epsilon) {
+// What the numbers are that cancel in a row: the sum and its mean, and the bias, in units of the result. Weights are up
+// to `weight`.
+std::vector<double> scales(std::vector<double> const& sum, std::size_t columns, double epsilon, double weight = 2) {
   std::vector<double> result;
   for (std::size_t begin = 0; begin < sum.size(); begin += columns) {
     long double mean = 0, variance = 0;
@@ -74,7 +77,8 @@ std::vector<double> scales(std::vector<double> const& sum, std::size_t columns, 
       variance += (sum[c] - mean) * (sum[c] - mean) / columns;
       largest = std::max(largest, std::abs(sum[c]));
     }
-    result.push_back(2 + 2 * largest / std::sqrt(double(variance) + epsilon));
+    double const root = std::sqrt(double(variance) + epsilon);
+    result.push_back(2 + (root == 0 ? 0 : weight * largest / root));
   }
   return result;
 }
@@ -123,18 +127,19 @@ TEST_CASE("add_layernorm is right on 2,000 random shapes") {
     auto const in = c.matrix<Element>(0, x), residual = c.matrix<Element>(1, r);
     auto const sum = c.matrix<Element>(2), y = c.matrix<Element>(3);
     auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
-    add_layernorm(space, in.const_view(), residual.const_view(), weight, bias, sum.view(), y.view());
-    auto const expected = reference(x, r, w, b, 1e-5);
+    auto const options = draw_norm_options<kfuse::LayerNormOptions>(c);
+    add_layernorm(space, in.const_view(), residual.const_view(), weight, bias, sum.view(), y.view(), options);
+    auto const expected = reference(x, r, factors(w, options.weight), b, options.epsilon);
     c.compare("sum", sum, expected.sum);
     if (constant)
       c.compare("y", y, zeros(x.size()));
     else
-      c.compare("y", y, expected.y, scales(expected.sum, c.columns, 1e-5));
+      c.compare("y", y, expected.y, scales(expected.sum, c.columns, options.epsilon, largest_factor(options.weight)));
     c.unchanged("x", in, x);
     c.unchanged("residual", residual, r);
     c.same_bits("y", [&](int first, int count) {
       auto const part = view_of_nans<Element>(count, c.columns);
-      add_layernorm(space, rows_of(in, first, count), rows_of(residual, first, count), weight, bias, part);
+      add_layernorm(space, rows_of(in, first, count), rows_of(residual, first, count), weight, bias, part, options);
       return elements(part);
     });
   });

@@ -23,6 +23,7 @@ using namespace kfuse::test;
 // What is known of each channel.
 struct Channels {
   std::vector<double> mean, variance, weight, bias;
+  double epsilon = 1e-5;
 
   template <class Element>
   static Channels random(int channels, std::uint64_t seed) {
@@ -31,7 +32,8 @@ struct Channels {
   }
   // The definition, of one value.
   double normed(double x, std::size_t c, Activation activation) const {
-    double const factor = weight[c] / std::sqrt(variance[c] + 1e-5);  // x may be so large that it is infinite without
+    double const factor =
+        weight[c] / std::sqrt(variance[c] + epsilon);  // x may be so large that it is infinite without
     double const y = (x - mean[c]) * factor + bias[c];
     return activation == Activation::relu && y < 0 ? 0 : y;
   }
@@ -80,21 +82,28 @@ auto as_images(View const& matrix, int channels, int positions) {
       matrix.data(), {int(matrix.extent(0)), channels, positions}, {std::ptrdiff_t(matrix.stride(0)), positions, 1}};
 }
 
+double draw_epsilon(RandomCase const& c) {
+  constexpr double epsilons[] = {1e-5, 1e-3, 1, 1e-12, 0};
+  return epsilons[c.random().below(5)];
+}
+
 TEST_CASE("batchnorm, channels last, is right on 2,000 random shapes") {
   Space const space = another_instance();
   for_random_cases("batchnorm", {}, [&]<class Element>(RandomCase& c) {
     using Parameter = kfuse::Real<Element>;
     auto const activation = c.number % 2 == 0 ? Activation::relu : Activation::none;
     auto const x = c.values<Element>(0);
-    auto const channels = Channels::random<Parameter>(c.columns, c.seed);
+    auto channels = Channels::random<Parameter>(c.columns, c.seed);
+    channels.epsilon = draw_epsilon(c);
+    kfuse::BatchNormOptions const options{.epsilon = channels.epsilon, .activation = activation};
     Given<Parameter> const given(channels);
     auto const in = c.matrix<Element>(0, x), y = c.matrix<Element>(1);
-    given.run(space, in.const_view(), y.view(), {.activation = activation});
+    given.run(space, in.const_view(), y.view(), options);
     c.compare("y", y, reference(x, channels, 1, activation), scales(x, c.columns));
     c.unchanged("x", in, x);
     c.same_bits("y", [&](int first, int count) {
       auto const part = view_of_nans<Element>(count, c.columns);
-      given.run(space, rows_of(in, first, count), part, {.activation = activation});
+      given.run(space, rows_of(in, first, count), part, options);
       return elements(part);
     });
   });
@@ -107,17 +116,18 @@ TEST_CASE("batchnorm, NCHW, is right on 2,000 random shapes") {
     int const count = 1 + int(c.seed % 9), positions = std::max(1, c.columns / count), columns = count * positions;
     auto const activation = c.number % 2 == 0 ? Activation::relu : Activation::none;
     auto const x = c.values<Element>(0, std::size_t(c.rows) * columns);
-    auto const channels = Channels::random<Element>(count, c.seed);
+    auto channels = Channels::random<Element>(count, c.seed);
+    channels.epsilon = draw_epsilon(c);
+    kfuse::BatchNormOptions const options{.epsilon = channels.epsilon, .activation = activation};
     Given<Element> const given(channels);
     GuardedMatrix<Element> const in(c.rows, columns, x, c.place(0)), y(c.rows, columns, c.place(1));
-    given.run(space, as_images(in.const_view(), count, positions), as_images(y.view(), count, positions),
-              {.activation = activation});
+    given.run(space, as_images(in.const_view(), count, positions), as_images(y.view(), count, positions), options);
     c.compare("y", y, reference(x, channels, positions, activation), scales(x, columns));
     c.unchanged("x", in, x);
     c.same_bits("y", [&](int first, int images) {
       auto const part = view_of_nans<Element>(images, columns);
       given.run(space, as_images(rows_of(in, first, images), count, positions), as_images(part, count, positions),
-                {.activation = activation});
+                options);
       return elements(part);
     });
   });

@@ -221,48 +221,87 @@ TEST_CASE("the gradient of cross_entropy is what the loss changes by") {
     }
 }
 
-TEST_CASE("cross_entropy is right on 2,000 random shapes") {
+// What is drawn in a random case.
+Terms draw_terms(RandomCase const& c, Random& random, Reduction reduction) {
+  constexpr double smoothing[] = {0, 0, 0, 0.1, 1}, z_loss[] = {0, 0, 1e-4, 1e-2}, softcap[] = {0, 0, 5, 30};
+  Terms t{.ignore_index = c.number % 2 == 0 ? -100 : 0};
+  t.label_smoothing = smoothing[random.below(5)];
+  t.softcap = softcap[random.below(4)];
+  if (c.kind != ValueKind::huge || t.softcap > 0) t.z_loss = z_loss[random.below(4)];  // else its square is infinite
+  if (random.below(2) == 0) t.weight = random_values<float>(c.columns, c.seed, 0.5, 2);
+  if (reduction != Reduction::mean && random.below(2) == 0)  // a mean divides by their sum
+    for (double& w : t.weight) w = random.below(4) == 0 ? 0 : w;
+  return t;
+}
+
+TEST_CASE("cross_entropy is right on 2,000 random shapes, with options") {
   Space const space = another_instance();
   kfuse::Workspace<Space> workspace(std::size_t(1) << 25);
   for_random_cases("cross_entropy", {}, [&]<class Element>(RandomCase& c) {
     using Real = kfuse::Real<Element>;
-    bool const smooth = c.number % 3 == 0;
-    Terms t{.ignore_index = c.number % 2 == 0 ? -100 : 0, .label_smoothing = smooth ? 0.1 : 0.0};
-    if (smooth) t.weight = random_values<float>(c.columns, c.seed, 0.5, 2);
+    auto random = c.random();
+    auto const reduction = Reduction(c.kind == ValueKind::huge ? 0 : random.below(3));  // huge losses have no sum
+    auto const t = draw_terms(c, random, reduction);
     auto const x = c.values<Element>(0);
     auto const label = random_labels(c.rows, c.columns, c.seed, t.ignore_index);
     auto const expected = reference(x, label, t);
     auto const in = c.matrix<Element>(0, x), gradient = c.matrix<Element>(1);
     Kokkos::View<int*, Space> const labels("labels", c.rows);
     set_elements(labels, std::vector<int>(label.begin(), label.end()));
-    auto const weight = view_of<Real>(t.weight, t.weight.size());
-    GuardedMatrix<Real> const losses(c.rows, 1);
-    CrossEntropyOptions<Real> options{
-        .ignore_index = t.ignore_index, .reduction = Reduction::none, .label_smoothing = t.label_smoothing};
-    if (smooth) options.weight = kfuse::make_tensor<Real const>(weight.data(), c.columns);
-    auto const loss = Kokkos::View<Real*, Space>(losses.view().data(), c.rows);
+    auto const weight = view_of<Real>(t.weight, t.weight.size()), total_weight = view_of_nans<Real>(1);
+    bool const reduced = reduction != Reduction::none, mean = reduction == Reduction::mean;
+    bool const asks_for_total = mean && random.below(2) == 0;
+    GuardedMatrix<Real> const losses(reduced ? 1 : c.rows, 1);
+    CrossEntropyOptions<Real> options{.ignore_index = t.ignore_index,
+                                      .reduction = reduction,
+                                      .label_smoothing = t.label_smoothing,
+                                      .z_loss = t.z_loss,
+                                      .softcap = t.softcap};
+    if (!t.weight.empty()) options.weight = kfuse::make_tensor<Real const>(weight.data(), c.columns);
+    if (asks_for_total) options.total_weight = kfuse::make_tensor(total_weight.data(), 1);
+    auto const loss = Kokkos::View<Real*, Space>(losses.view().data(), losses.rows());
     cross_entropy(space, in.const_view(), labels, loss, gradient.view(), options, workspace);
 
-    std::vector<double> scales;  // differences of logits as large as these
+    // Differences of logits as large as these, and the square of the z-loss. What is capped is rounded, and then
+    // probabilities are relative to it.
+    std::vector<double> scales, slopes;
     for (int r = 0; r < c.rows; ++r) {
       double scale = std::log(c.columns + 1.0);
       for (int k = 0; k < c.columns; ++k)
         if (double const v = std::abs(x[std::size_t(r) * c.columns + k]); std::isfinite(v)) scale = std::max(scale, v);
-      scales.push_back(4 * scale);
+      if (t.softcap > 0) scale = std::min(scale, t.softcap + std::log(c.columns + 1.0));
+      scales.push_back(4 * scale * (1 + 2 * t.z_loss * scale));
+      slopes.push_back(2 * (1 + 4 * t.z_loss * scale) * (1 + t.softcap));
     }
-    c.compare("loss", losses, expected.losses, scales);
-    c.compare("gradient", gradient, expected.gradient, std::vector<double>(c.rows, 2));
+    double const total = mean ? expected.total_weight : 1;
+    auto slope = expected.gradient;
+    for (double& v : slope) v = v == 0 ? 0 : v / total;
+    for (double& s : slopes) s /= total > 0 ? total : 1;
+    double const sum_of_scales = std::accumulate(scales.begin(), scales.end(), 0.0) / (total > 0 ? total : 1);
+    if (reduced)
+      c.compare("loss", losses, {mean ? expected.mean : expected.sum}, {sum_of_scales});
+    else
+      c.compare("loss", losses, expected.losses, scales);
+    c.compare("gradient", gradient, slope, slopes);
+    if (asks_for_total)
+      c.expect(deviation(download(total_weight), {expected.total_weight}) <= tolerance<Real>(), "total_weight");
     c.unchanged("logits", in, x);
-    c.same_bits("gradient", [&](int first, int count) {
-      auto const y = view_of_nans<Element>(count, c.columns);
-      auto const l = view_of_nans<Real>(count);
-      cross_entropy(space, rows_of(in, first, count), Kokkos::subview(labels, Kokkos::pair(first, first + count)), l, y,
-                    options, workspace);
-      return elements(y);
-    });
-    in.set(x);
+    if (!mean)  // which is one of all rows
+      c.same_bits("gradient", [&](int first, int count) {
+        auto const y = view_of_nans<Element>(count, c.columns);
+        auto const l = view_of_nans<Real>(reduced ? 1 : count);
+        cross_entropy(space, rows_of(in, first, count), Kokkos::subview(labels, Kokkos::pair(first, first + count)), l,
+                      y, options, workspace);
+        return elements(y);
+      });
+    auto const once = losses.values();
+    if (c.number % 2 == 0) {
+      cross_entropy(space, in.const_view(), labels, loss, options, workspace);
+      c.unchanged("loss without a gradient", losses, once);
+    }
     cross_entropy(space, in.const_view(), labels, loss, in.view(), options, workspace);
     c.unchanged("gradient in place", in, gradient.values());
+    c.unchanged("loss with a gradient in place", losses, once);
   });
 }
 

@@ -74,12 +74,17 @@ TEST_CASE("embedding is right on 2,000 random shapes") {
     std::vector<GuardedMatrix<Element>> table;
     std::vector<std::vector<double>> given, places;
     std::vector<double> expected(std::size_t(c.rows) * c.columns, 0), scales(c.rows, 0);
+    Kokkos::View<int, Space> const status("status");
+    bool outside = false;
     for (int t = 0; t < tables; ++t) {
       int const entries = 1 + random.below(9);
       given.push_back(c.values<Element>(t, std::size_t(entries) * c.columns));
       table.emplace_back(entries, c.columns, given[t], c.place(t));
       places.emplace_back();
-      for (int r = 0; r < c.rows; ++r) places[t].push_back(random.below(entries + 2) - 1);  // some are outside
+      for (int r = 0; r < c.rows; ++r) {
+        places[t].push_back(random.below(entries + 2) - 1);
+        outside = outside || places[t][r] < 0 || places[t][r] >= entries;
+      }
       add_rows(expected, given[t], places[t], c.columns, t == 0 ? scale : 1);
       double largest = 0;
       for (double const v : given[t])
@@ -92,7 +97,7 @@ TEST_CASE("embedding is right on 2,000 random shapes") {
       auto const p = [&](int i) {
         return view_of<int>({places[i].begin() + first, places[i].begin() + first + count}, count);
       };
-      kfuse::EmbeddingOptions const options{.scale = scale, .dropout = probability, .random = state};
+      kfuse::EmbeddingOptions const options{.scale = scale, .dropout = probability, .random = state, .status = status};
       if (tables == 1) embedding(space, t(0), p(0), y, options);
       if (tables == 2) embedding(space, t(0), p(0), t(1), p(1), y, options);
       if (tables == 3) embedding(space, t(0), p(0), t(1), p(1), t(2), p(2), y, options);
@@ -100,6 +105,7 @@ TEST_CASE("embedding is right on 2,000 random shapes") {
     auto const y = c.matrix<Element>(3);
     run(0, c.rows, y.view());
     c.compare("y", y, dropped(expected, c.columns, probability, state), scales);
+    c.expect(elements(status)[0] == int(outside ? DataFault::index : DataFault::none), "status");
     for (int t = 0; t < tables; ++t) c.unchanged("a table", table[t], given[t]);
     auto const again = c.matrix<Element>(4);
     run(0, c.rows, again.view());

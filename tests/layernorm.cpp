@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "norm_options.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -27,8 +28,9 @@ std::vector<double> reference(std::vector<double> const& x, std::vector<double> 
     long double mean = 0, variance = 0;  // for equal values, whose sum has more digits than a double
     for (std::size_t c = 0; c < columns; ++c) mean += row[c] / columns;
     for (std::size_t c = 0; c < columns; ++c) variance += (row[c] - mean) * (row[c] - mean) / columns;
-    for (std::size_t c = 0; c < columns; ++c)
-      y[r * columns + c] = double((row[c] - mean) / std::sqrt(variance + epsilon)) * weight[c] + bias[c];
+    long double const root = std::sqrt(variance + epsilon);
+    for (std::size_t c = 0; c < columns; ++c)  // zeros stay zeros
+      y[r * columns + c] = (root == 0 ? 0 : double((row[c] - mean) / root)) * weight[c] + bias[c];
   }
   return y;
 }
@@ -63,8 +65,9 @@ TEST_CASE_TEMPLATE("layernorm agrees with its definition in double", Element, do
     }
 }
 
-// What the numbers are that cancel in a row: x and its mean, and the bias, in units of the result.
-std::vector<double> scales(std::vector<double> const& x, std::size_t columns, double epsilon) {
+// What the numbers are that cancel in a row: x and its mean, and the bias, in units of the result. Weights are up
+// to `weight`.
+std::vector<double> scales(std::vector<double> const& x, std::size_t columns, double epsilon, double weight = 2) {
   std::vector<double> result;
   for (std::size_t begin = 0; begin < x.size(); begin += columns) {
     long double mean = 0, variance = 0;
@@ -74,7 +77,8 @@ std::vector<double> scales(std::vector<double> const& x, std::size_t columns, do
       variance += (x[c] - mean) * (x[c] - mean) / columns;
       largest = std::max(largest, std::abs(x[c]));
     }
-    result.push_back(2 + 2 * largest / std::sqrt(double(variance) + epsilon));
+    double const root = std::sqrt(double(variance) + epsilon);
+    result.push_back(2 + (root == 0 ? 0 : weight * largest / root));
   }
   return result;
 }
@@ -88,15 +92,17 @@ TEST_CASE("layernorm is right on 2,000 random shapes") {
     auto const b = constant ? filled(c.columns, 0) : random_values<Element>(c.columns, c.seed + 1);
     auto const in = c.matrix<Element>(0, x), y = c.matrix<Element>(1);
     auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
-    layernorm(space, in.const_view(), weight, bias, y.view());
+    auto const options = draw_norm_options<kfuse::LayerNormOptions>(c);
+    layernorm(space, in.const_view(), weight, bias, y.view(), options);
     if (constant)
       c.compare("y", y, filled(x.size(), 0));
     else
-      c.compare("y", y, reference(x, w, b, 1e-5), scales(x, c.columns, 1e-5));
+      c.compare("y", y, reference(x, factors(w, options.weight), b, options.epsilon),
+                scales(x, c.columns, options.epsilon, largest_factor(options.weight)));
     c.unchanged("x", in, x);
     c.same_bits("y", [&](int first, int count) {
       auto const part = view_of_nans<Element>(count, c.columns);
-      layernorm(space, rows_of(in, first, count), weight, bias, part);
+      layernorm(space, rows_of(in, first, count), weight, bias, part, options);
       return elements(part);
     });
   });

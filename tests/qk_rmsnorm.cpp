@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "norm_options.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -29,6 +30,7 @@ std::vector<double> reference(std::vector<double> const& x, int heads, int q_hea
     double squares = 0;
     for (std::size_t d = 0; d < dim; ++d) squares += x[row * dim + d] * x[row * dim + d];
     double const root = std::sqrt(squares / double(dim) + epsilon);
+    if (root == 0) continue;  // zeros stay zeros
     for (std::size_t d = 0; d < dim; ++d) y[row * dim + d] = x[row * dim + d] / root * weight[d];
   }
   return y;
@@ -66,18 +68,27 @@ TEST_CASE("qk_rmsnorm is right on 2,000 random shapes") {
     auto const q = random_values<Element>(dim, c.seed), k = random_values<Element>(dim, c.seed + 1);
     auto const q_weight = view_of<Element>(q, dim), k_weight = view_of<Element>(k, dim);
     GuardedMatrix<Element> const in(c.rows, columns, x, c.place(0)), y(c.rows, columns, c.place(1));
+    auto const options = draw_norm_options<kfuse::RmsNormOptions>(c);
     qk_rmsnorm(space, as_heads(in.const_view(), heads, dim, dim), q_heads, q_weight, k_weight,
-               as_heads(y.view(), heads, dim, dim));
+               as_heads(y.view(), heads, dim, dim), options);
     // Each head is a row of its own: compared as one.
-    auto const expected = reference(x, heads, q_heads, q, k, 1e-6);
+    std::vector<double> const one(dim, 1);
+    std::vector<double> weights;  // of a token
+    for (int h = 0; h < heads; ++h) {
+      auto const& of_head = h < q_heads ? q : k;
+      weights.insert(weights.end(), of_head.begin(), of_head.end());
+    }
+    auto const normed = reference(x, heads, q_heads, one, one, options.epsilon);
+    auto const expected = weighed<Element>(normed, weights, options, y.values());
     auto const fault = disagreement<Element>(y.values(), expected, dim);
     c.expect(fault.empty(), "y" + fault);
+    c.expect(rounded_right<Element>(y.values(), expected), "y is rounded elsewhere, or twice");
     c.expect(y.guards_intact(), "y: something is written beyond its rows");
     c.unchanged("x", in, x);
     c.same_bits("y", [&](int first, int count) {
       auto const part = view_of_nans<Element>(count, columns);
       qk_rmsnorm(space, as_heads(rows_of(in, first, count), heads, dim, dim), q_heads, q_weight, k_weight,
-                 as_heads(part, heads, dim, dim));
+                 as_heads(part, heads, dim, dim), options);
       return elements(part);
     });
   });

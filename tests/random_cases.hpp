@@ -95,6 +95,9 @@ class RandomCase {
     return values_of<Element>(kind, count, seed_of(n), power_);
   }
 
+  // For what else a test draws, such as options: numbers that have nothing to do with the shape and the values.
+  Random random() const { return Random(seed_of(1000)); }
+
   // What a test finds. `what` is the result's name.
   void expect(bool right, std::string const& fault) {
     if (!right) faults_ += "\n  " + fault;

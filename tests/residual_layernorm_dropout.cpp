@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dropped.hpp"
+#include "norm_options.hpp"
 #include "random_cases.hpp"
 #include "support.hpp"
 
@@ -27,7 +28,8 @@ struct Expected {
 
 // The definition: sum = x + x_bias + residual, y = (sum - mean) / sqrt(variance + epsilon) * weight + bias
 Expected reference(std::vector<double> const& x, std::vector<double> const& x_bias, std::vector<double> const& residual,
-                   std::vector<double> const& weight, std::vector<double> const& bias) {
+                   std::vector<double> const& weight, std::vector<double> const& bias, double epsilon = 1e-5,
+                   double largest_weight = 2) {
   std::size_t const columns = weight.size();
   Expected e{x, x, {}, {}};
   for (std::size_t i = 0; i < x.size(); ++i) e.sum[i] = x[i] + (x_bias.empty() ? 0 : x_bias[i % columns]) + residual[i];
@@ -40,10 +42,11 @@ Expected reference(std::vector<double> const& x, std::vector<double> const& x_bi
       // The parts of the sum, not the sum itself, are what is rounded.
       largest = std::max({largest, std::abs(x[c]), std::abs(residual[c])});
     }
-    for (std::size_t c = begin; c < begin + columns; ++c)
-      e.y[c] = double((e.sum[c] - mean) / std::sqrt(variance + 1e-5)) * weight[c - begin] + bias[c - begin];
+    long double const root = std::sqrt(variance + epsilon);
+    for (std::size_t c = begin; c < begin + columns; ++c)  // zeros stay zeros
+      e.y[c] = (root == 0 ? 0 : double((e.sum[c] - mean) / root)) * weight[c - begin] + bias[c - begin];
     e.sum_scales.push_back(largest);
-    e.y_scales.push_back(2 + 2 * largest / std::sqrt(double(variance) + 1e-5));
+    e.y_scales.push_back(2 + (root == 0 ? 0 : largest_weight * largest / double(root)));
   }
   return e;
 }
@@ -70,13 +73,16 @@ TEST_CASE("residual_layernorm_dropout is right on 2,000 random shapes") {
     auto const sum = c.matrix<Element>(2), y = c.matrix<Element>(3);
     auto const weight = view_of<Element>(w, c.columns), bias = view_of<Element>(b, c.columns);
     auto const offset = view_of<Element>(x_bias, x_bias.size());
-    kfuse::ResidualLayerNormDropoutOptions<Element> options{.dropout = p, .random = state};
+    auto options = draw_norm_options<kfuse::ResidualLayerNormDropoutOptions<Element>>(c);
+    options.dropout = p;
+    options.random = state;
     if (!x_bias.empty()) options.x_bias = as_bias(offset);
     auto with_its_sum = options;
     if (with_sum) with_its_sum.sum = kfuse::as_tensor(sum.view());
     residual_layernorm_dropout(space, in.const_view(), residual.const_view(), weight, bias, y.view(), with_its_sum);
 
-    auto expected = reference(x, x_bias, r, w, b);
+    auto expected =
+        reference(x, x_bias, r, factors(w, options.weight), b, options.epsilon, largest_factor(options.weight));
     for (double& s : expected.y_scales) s /= p < 1 ? 1 - p : 1;
     if (constant)
       c.compare("y", y, std::vector<double>(x.size(), 0));

@@ -17,6 +17,7 @@
 namespace {
 
 using kfuse::bf16;
+using kfuse::DataFault;
 using kfuse::fp16;
 using kfuse::rope;
 using kfuse::RopePairs;
@@ -129,7 +130,9 @@ TEST_CASE("rope is right on 2,000 random shapes") {
     auto const angles = angle_table<Angle<Element>>(19, q.rotary);
     auto const table = view_of<Angle<Element>>(angles, 19, q.rotary);
     auto const at = view_of<int>(positions, c.rows);
-    kfuse::RopeHeadsOptions const options{.rotary_dim = q.rotary, .pairs = q.pairs};
+    Kokkos::View<int, Space> const status("status");
+    bool const says_all = q.rotary == head_dim && c.number % 2 == 0;
+    kfuse::RopeHeadsOptions const options{.rotary_dim = says_all ? 0 : q.rotary, .pairs = q.pairs, .status = status};
     GuardedMatrix<Element> const queries(q.tokens, q.columns(), x, c.place(0)),
         keys(k.tokens, k.columns(), z, c.place(1));
     GuardedMatrix<Element> const elsewhere(q.tokens, q.columns(), c.place(2)), k_out(k.tokens, k.columns(), c.place(3));
@@ -149,6 +152,8 @@ TEST_CASE("rope is right on 2,000 random shapes") {
     c.compare("q", q_out, reference(x, angles, positions, q), scales(x));
     if (k.heads > 0) c.compare("k", k_out, reference(z, angles, positions, k), scales(z));
     c.unchanged("k", keys, z);
+    bool const outside = std::any_of(positions.begin(), positions.end(), [](double p) { return p < 0 || p >= 19; });
+    c.expect(elements(status)[0] == int(outside ? DataFault::position : DataFault::none), "status");
     if (in_place) return;
     c.unchanged("q", queries, x);
     c.same_bits("q", [&](int first, int count) {

@@ -26,14 +26,16 @@ using namespace kfuse::test;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// The definition, over the columns that are visible and a sink for each row; zeros where there is nothing to sum.
+// The definition, over the columns that are visible and a sink for each row; zeros where there is nothing to sum, and
+// NaNs throughout where the sum is one.
 std::vector<double> reference(std::vector<double> const& x, int columns, double scale = 1,
                               std::vector<double> const& visible = {}, std::vector<double> const& sinks = {}) {
   std::vector<double> y(x.size(), 0);
   for (std::size_t first = 0; first < x.size(); first += columns) {
     auto const counts = [&](int c) { return visible.empty() || visible[first + c] != 0; };
     double const sink = sinks.empty() ? -infinity : sinks[first / columns];
-    double high = sink, sum = 0;
+    double high = sink;
+    long double sum = 0;  // for equal values beside a sink, whose errors would be equal, too
     bool nothing = true;  // a NaN is something
     for (int c = 0; c < columns; ++c)
       if (counts(c)) {
@@ -45,7 +47,7 @@ std::vector<double> reference(std::vector<double> const& x, int columns, double 
     for (int c = 0; c < columns; ++c)
       if (counts(c)) sum += std::exp(scale * x[first + c] - high);
     for (int c = 0; c < columns; ++c)
-      if (counts(c)) y[first + c] = std::exp(scale * x[first + c] - high) / sum;
+      if (counts(c) || std::isnan(sum)) y[first + c] = double(std::exp(scale * x[first + c] - high) / sum);
   }
   return y;
 }
@@ -98,22 +100,6 @@ TEST_CASE("softmax over what is visible agrees with its definition in double") {
   }
 }
 
-TEST_CASE("softmax is right on 2,000 random shapes") {
-  Space const space = another_instance();
-  for_random_cases("softmax", {}, [&]<class Element>(RandomCase& c) {
-    auto const x = c.values<Element>(0);
-    auto const in = c.matrix<Element>(0, x), out = c.matrix<Element>(1);
-    softmax(space, in.const_view(), out.view());
-    c.compare("y", out, reference(x, c.columns));
-    c.unchanged("x", in, x);
-    c.same_bits("y", [&](int first, int count) {
-      auto const y = view_of_nans<Element>(count, c.columns);
-      softmax(space, rows_of(in, first, count), y);
-      return elements(y);
-    });
-  });
-}
-
 // Which keys a query sees, written from the definition: [rows, keys].
 std::vector<double> seen_by(CausalVariant variant, int rows, int queries, int keys) {
   std::vector<double> visible;
@@ -124,6 +110,77 @@ std::vector<double> seen_by(CausalVariant variant, int rows, int queries, int ke
                         (variant == CausalVariant::lower_right && keys - 1 - k >= queries - 1 - q));
     }
   return visible;
+}
+
+// What errors of a row are relative to, where numbers are rounded before the exponential of their difference: scaled
+// values, whatever the scale, and what is far below a sink.
+std::vector<double> scales(std::vector<double> const& x, std::vector<double> const& y, int columns, double scale) {
+  std::vector<double> result;
+  for (std::size_t first = 0; first < x.size(); first += columns) {
+    double largest = 4, share = 0;  // a sink is up to 4
+    for (std::size_t i = first; i < first + columns; ++i) {
+      if (std::isfinite(x[i])) largest = std::max(largest, std::abs(scale * x[i]));
+      if (std::isfinite(y[i])) share = std::max(share, y[i]);
+    }
+    result.push_back(share * largest + 1e-30);  // shares below that are hardly numbers in float
+  }
+  return result;
+}
+
+// A number that divides n.
+int divisor(Random& random, int n) {
+  int d = random.below(3) == 0 ? n : 1 + random.below(n);
+  while (n % d != 0) --d;
+  return d;
+}
+
+TEST_CASE("softmax is right on 2,000 random shapes, with options") {
+  Space const space = another_instance();
+  for_random_cases("softmax", {}, [&]<class Element>(RandomCase& c) {
+    auto random = c.random();
+    // The first keep every digit and exceed no number.
+    constexpr double factors[] = {1, 1, -1, 0.5, -0.25, 0, 1.5, -0.7};
+    int const drawn = random.below(c.kind == ValueKind::huge ? 6 : 8);
+    bool const has_mask = random.below(3) == 0, has_sinks = random.below(3) == 0;
+    auto const causal = CausalVariant(std::max(0, random.below(5) - 2));
+    bool const by_row = has_sinks || causal != CausalVariant::none;  // rows are [.., heads, queries]
+    int const queries = by_row ? divisor(random, c.rows) : 0, heads = has_sinks ? divisor(random, c.rows / queries) : 0;
+    SoftmaxOptions<Element> options{.scale = factors[drawn], .causal = causal, .queries = queries};
+
+    auto const x = c.values<Element>(0);
+    auto sinks = random_values<Element>(heads, c.seed, -4, 4);
+    if (heads > 1) sinks[0] = -infinity;
+    auto const sink_view = view_of<Element>(sinks, heads);
+    if (has_sinks) options.sinks = kfuse::as_tensor(Kokkos::View<Element const*, Space>(sink_view));
+    std::vector<double> row_sinks, shown(has_mask ? x.size() : 0), visible;
+    for (int r = 0; r < c.rows && has_sinks; ++r) row_sinks.push_back(sinks[r / queries % heads]);
+    for (double& v : shown) v = random.below(3);
+    if (causal != CausalVariant::none) visible = seen_by(causal, c.rows, queries, c.columns);
+    if (has_mask && visible.empty()) visible = shown;
+    for (std::size_t i = 0; i < shown.size(); ++i)
+      if (shown[i] == 0) visible[i] = 0;
+
+    auto const in = c.matrix<Element>(0, x), out = c.matrix<Element>(1);
+    auto const mask = has_mask ? c.matrix<std::uint8_t>(2, shown) : GuardedMatrix<std::uint8_t>(1, 1);
+    auto const run = [&](int first, int count, auto const& y) {
+      if (has_mask)
+        softmax(space, rows_of(in, first, count), rows_of(mask, first, count), y, options);
+      else
+        softmax(space, rows_of(in, first, count), y, options);
+    };
+    run(0, c.rows, out.view());
+    auto const expected = reference(x, c.columns, options.scale, visible, row_sinks);
+    bool const rounds = drawn > 5 || (has_sinks && c.kind != ValueKind::huge);
+    c.compare("y", out, expected, rounds ? scales(x, expected, c.columns, options.scale) : std::vector<double>());
+    c.unchanged("x", in, x);
+    if (has_mask) c.unchanged("visible", mask, shown);
+    if (by_row) return;  // a row's number decides what it sees
+    c.same_bits("y", [&](int first, int count) {
+      auto const y = view_of_nans<Element>(count, c.columns);
+      run(first, count, y);
+      return elements(y);
+    });
+  });
 }
 
 // Every combination of the options (CASES P50), with more queries than keys and fewer; what is hidden holds NaNs, which
