@@ -407,7 +407,7 @@ TEST_CASE("wrong arguments are refused, and y is left alone") {
   CHECK(contains(refused(narrow, w, y),
                  "linear: w: its shape [8, 8], taken as [out, in], does not fit x, which is [8, 5]"));
   CHECK(contains(refused(x, narrow, narrow), "other WeightLayout"));
-  CHECK(refused(x, narrow, narrow, {.weight = WeightLayout::in_out}).find("linear: y") == 0);  // it overlaps w
+  CHECK(refused(x, narrow, narrow, {.weight = WeightLayout::in_out}).find("kfuse::linear: y") == 0);  // it overlaps w
   CHECK(contains(refused(x, w, narrow), "linear: y: its shape is [8, 5], but x [8, 8] and w [8, 8] make [8, 8]"));
   CHECK(contains(refused(x, w, y, {.bias = as_tensor(short_bias)}), "linear: bias: it has 5 entries"));
   CHECK(contains(refused(x, w, y, {.residual = as_tensor(narrow)}), "linear: residual: its shape is [8, 5]"));
