@@ -23,6 +23,11 @@ struct BatchNormOptions {
 
 namespace impl {
 
+template <class Real>
+KOKKOS_FUNCTION Real inverse_deviation(Real variance, double epsilon) {
+  return backend::reciprocal_sqrt(variance + Real(epsilon));
+}
+
 // What a batch normalisation knows of its channels, in PyTorch's order.
 template <class Element>
 struct BatchNormChannels {
@@ -41,10 +46,6 @@ struct BatchNormChannels {
              " (it is added to variances, whose root is taken, in float); give it a number from 0 to 3e38";
     });
   }
-  template <class Real>
-  KOKKOS_FUNCTION Real inverse_deviation(Real variance_here) const {
-    return backend::reciprocal_sqrt(variance_here + Real(epsilon));
-  }
 };
 
 // What the values of a channel are multiplied by.
@@ -52,7 +53,7 @@ template <class Real, class Element>
 KOKKOS_FUNCTION Real batchnorm_factor(Tensor<Element const, 1> const& variance, Tensor<Element const, 1> const& weight,
                                       double epsilon, std::ptrdiff_t channel) {
   Real const here = to_real(variance(channel)), factor = to_real(weight(channel));
-  return backend::reciprocal_sqrt(here + Real(epsilon)) * factor;
+  return inverse_deviation(here, epsilon) * factor;
 }
 
 // One value. The mean is subtracted first: folded into the bias, a large one would cancel there.
@@ -95,7 +96,7 @@ struct BatchNormColumns {
   KOKKOS_FUNCTION Held<X> held(int column) const {
     Held<X> held;
     read(channels.variance.at(column), held.factor);
-    for (auto& v : held.factor) v = channels.inverse_deviation(v);
+    for (auto& v : held.factor) v = impl::inverse_deviation(v, channels.epsilon);
     X weight;
     read(channels.weight.at(column), weight);
     for (int i = 0; i < X::width; ++i) held.factor[i] *= weight[i];
@@ -138,7 +139,8 @@ struct BatchNormRows {
   KOKKOS_FUNCTION void take(X& x, Fetched const& fetched, Place) const {
     using Real = typename X::Real;
     Real const mean = to_real(fetched.mean), bias = to_real(fetched.bias);
-    Real const factor = channels.inverse_deviation(Real(to_real(fetched.variance))) * to_real(fetched.weight);
+    Real const factor =
+        impl::inverse_deviation(Real(to_real(fetched.variance)), channels.epsilon) * to_real(fetched.weight);
     for (auto& v : x) v = impl::batchnormed(v, mean, factor, bias, Real(low));
   }
 };
