@@ -234,7 +234,7 @@ Terms draw_terms(RandomCase const& c, Random& random, Reduction reduction) {
   return t;
 }
 
-TEST_CASE("cross_entropy is right on 2,000 random shapes, with options") {
+TEST_CASE("cross_entropy is right on 2,000 random shapes") {
   Space const space = another_instance();
   kfuse::Workspace<Space> workspace(std::size_t(1) << 25);
   for_random_cases("cross_entropy", {}, [&]<class Element>(RandomCase& c) {

@@ -134,7 +134,7 @@ int divisor(Random& random, int n) {
   return d;
 }
 
-TEST_CASE("softmax is right on 2,000 random shapes, with options") {
+TEST_CASE("softmax is right on 2,000 random shapes") {
   Space const space = another_instance();
   for_random_cases("softmax", {}, [&]<class Element>(RandomCase& c) {
     auto random = c.random();
