@@ -34,6 +34,12 @@
 // PairStage     maps x knowing the values of another place of the same row:
 //                 partner<width>(place) -> Place   where these are, for a pack of `width` values
 //                 apply(x, other, place)
+//               and, so that few rows of a product may go with it in one launch (fuse_linear.hpp):
+//                 product_pairs(columns) -> ProductPairs   where these places are, in rows of so many columns
+// JoinStage     makes one value of each pair of columns of a product, first in the chain that follows it
+//                 product_pairs(columns)    as above
+//                 join(x, other)            x = what it makes of x and the second of the pair
+//                 with_loaded(product, f)   f(a chain that makes the same of a product in memory)
 //
 // What a stage may also state, and the library then uses for checks, the choice of the kernel and the traffic:
 //   using element = E               the element type it reads or writes
@@ -76,6 +82,7 @@ namespace kfuse {
 struct ElementStage {};
 struct RowStage {};
 struct PairStage {};
+struct JoinStage {};
 
 template <class S>
 concept Stage = requires {
@@ -91,6 +98,12 @@ concept HasGroups = requires(S const& s) {
 template <class S, class Kind>
 constexpr bool is_stage_kind = std::is_same_v<typename S::stage, Kind>;
 }  // namespace impl
+
+// Which columns of a product a stage takes in pairs. Of every `group` columns (an even number), the first 2 * distance
+// are in pairs `distance` apart, (i, i + distance), and those beyond are in pairs of neighbours.
+struct ProductPairs {
+  int distance, group;
+};
 
 // The rows a chain runs over.
 struct Shape {
@@ -357,10 +370,9 @@ Shape shape_of(C const& chain, std::string_view where) {
 
 }  // namespace impl
 
-// The memory a chain must move and its arithmetic, from its stages' own statements.
+// The memory a chain must move over rows of this shape and its arithmetic, from its stages' own statements.
 template <class... S>
-Traffic traffic(Chain<S...> const& chain) {
-  Shape const shape = impl::shape_of(chain, "traffic");
+Traffic traffic(Chain<S...> const& chain, Shape shape) {
   Traffic sum;
   impl::for_each_stage(chain, [&](auto const& s) {
     using Given = std::remove_cvref_t<decltype(s)>;
@@ -369,6 +381,11 @@ Traffic traffic(Chain<S...> const& chain) {
     if constexpr (requires { Given::flops; }) sum.flops += std::size_t(Given::flops) * shape.rows * shape.columns;
   });
   return sum;
+}
+
+template <class... S>
+Traffic traffic(Chain<S...> const& chain) {
+  return traffic(chain, impl::shape_of(chain, "traffic"));
 }
 
 // What the stages would move as launches of their own: each then also loads its input and stores its output, in the

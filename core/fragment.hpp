@@ -29,6 +29,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace kfuse {
 
@@ -58,6 +59,11 @@ struct Tile {
     return reinterpret_cast<Element*>(data + offset(row, column));
   }
 };
+
+// Where tiles can begin in memory that has room for `alignment` bytes more than they take.
+KOKKOS_INLINE_FUNCTION std::byte* aligned(void* memory, int alignment) {
+  return static_cast<std::byte*>(memory) + (0 - reinterpret_cast<std::uintptr_t>(memory)) % alignment;
+}
 
 struct VisitEntry {
   KOKKOS_FUNCTION void operator()(Entry, float&) const {}

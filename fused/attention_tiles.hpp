@@ -57,7 +57,7 @@ struct AttentionTilesKernel {
     LanesOf<Team> const lanes(team);
     Fragment const fragment(lanes.rank());
     Place const at = place(team.league_rank());
-    Memory const q_tile{aligned(lanes.scratch(scratch_bytes))};
+    Memory const q_tile{aligned(lanes.scratch(scratch_bytes), Memory::pitch)};
     auto const k_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + step_bytes * 2 * turn)}; };
     auto const v_tile = [&](int turn) { return Memory{q_tile.data + (q_bytes + step_bytes * (2 * turn + 1))}; };
     auto const shown = [&](int turn) {
@@ -111,10 +111,6 @@ struct AttentionTilesKernel {
   };
   KOKKOS_FUNCTION static constexpr float nothing() {
     return -Kokkos::Experimental::infinity_v<float>;
-  }
-  KOKKOS_FUNCTION static std::byte* aligned(void* memory) {
-    auto const address = reinterpret_cast<std::uintptr_t>(memory);
-    return static_cast<std::byte*>(memory) + (0 - address) % Memory::pitch;
   }
 
   // Tiles that see most keys go first, of all parts, so that the short ones fill the end.

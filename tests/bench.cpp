@@ -189,6 +189,16 @@ TEST_CASE("a bar that is a time is for the replayed run") {
   CHECK(run.verdict == "reached");
 }
 
+TEST_CASE("a bar of several calls is for the replayed run, too") {
+  Run run = timed_run();
+  hold_against({.at_least = 0.525, .calls = 4}, run);
+  CHECK(!run.bar);
+  run.mode = "replay";
+  hold_against({.at_least = 0.525, .calls = 4}, run);
+  CHECK(run.bar_of == "copy");
+  CHECK(run.verdict == "missed by 0.025");
+}
+
 TEST_CASE("there is no verdict on what was not measured") {
   Run failed = timed_run();
   failed.seconds = {};

@@ -202,7 +202,7 @@ TEST_CASE("a wrong result is never timed: exit 3, its row says so, and no figure
 // Sizes for which every operator is small.
 std::string const small =
     " --rows 8 --columns 64 --inner 48 --classes 50 --vocabulary 50 --k 3 --tokens 5 --batch 1 --sequence 5 --context 5"
-    " --heads 4 --kv-heads 2 --head-dim 16 --height 5 --width 3 --channels 8 --out 8 --in 12";
+    " --heads 4 --kv-heads 2 --head-dim 16 --height 5 --width 3 --channels 8 --out 8 --in 12 --hidden 32 --qkv 64";
 
 TEST_CASE("all operators come in one table, each at the sizes asked for" * unless_it_is_there()) {
   Program const program;

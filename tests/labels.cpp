@@ -3,12 +3,14 @@
 // its labels, on the instance it is given; no allocation, no copy, no wait; and that it can be recorded.
 #include <kfuse/core/replay.hpp>
 #include <kfuse/fused/attention.hpp>
+#include <kfuse/fused/fuse_linear.hpp>
 #include <kfuse/fused/linear.hpp>
 #include <kfuse/fused/matmul.hpp>
 #include <kfuse/fused/stage/activation.hpp>
 #include <kfuse/fused/stage/arithmetic.hpp>
 #include <kfuse/fused/stage/dropout.hpp>
 #include <kfuse/fused/stage/load_store.hpp>
+#include <kfuse/fused/stage/norm.hpp>
 
 #include <Kokkos_Core.hpp>
 #include <doctest/doctest.h>
@@ -101,6 +103,10 @@ std::vector<Operator> other_operators(Space const& space) {
        [=](Space const& s) { kfuse::attention(s, m.narrow, m.narrow, m.narrow, narrow_out); });
   list("kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y); });
   list("kfuse::linear", By::library, [=](Space const& s) { kfuse::linear(s, *blas, x, square, y, epilogue); });
+  list("test::projection", By::own_kernels, [=](Space const& s) {
+    kfuse::fuse_linear(s, *blas, *workspace, "test::projection", kfuse::load(x) | kfuse::rmsnorm(bias), square,
+                       kfuse::add(r) | kfuse::store(y));
+  });
   list("kfuse::matmul", By::library, [=](Space const& s) { kfuse::matmul(s, *blas, batch_a, batch_b, batch_c); });
   return all;
 }

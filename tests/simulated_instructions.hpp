@@ -135,12 +135,6 @@ struct SimulatedWmma {
     KOKKOS_IF_ON_DEVICE((return word;))
   }
 };
-struct SimulatedCopy {
-  KOKKOS_INLINE_FUNCTION static void start(void* to, void const* from, bool exists) {
-    KOKKOS_IF_ON_HOST((SharedByTeam::running->copy(to, from, exists);))
-  }
-  KOKKOS_INLINE_FUNCTION static void wait() { KOKKOS_IF_ON_HOST((SharedByTeam::running->finish_copies();)) }
-};
 
 // The units, and what they run on.
 struct Mma : cuda::MatrixUnit<SimulatedMma, SimulatedCopy> {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -28,10 +29,10 @@
 
 namespace kfuse::test {
 
-// A fault to plant in a kernel: nobody comes to barrier number `number` of a team, or shuffle number `number` of a lane
-// group gives each lane its own value.
+// A fault to plant in a kernel: nobody comes to barrier number `number` of a team, or to that of a lane group, or
+// shuffle number `number` of a lane group gives each lane its own value.
 struct Fault {
-  enum Kind { none, missing_barrier, wrong_lane } kind = none;
+  enum Kind { none, missing_barrier, missing_group_barrier, wrong_lane } kind = none;
   int number = 0;
 };
 
@@ -60,7 +61,8 @@ class SharedByTeam {
     all_ = {.expected = lanes};
     groups_.assign(lanes / width, {.expected = width});
     barriers_.assign(lanes, 0);
-    late_.assign(lanes, {});
+    group_barriers_.assign(lanes, 0);
+    late_.assign(lanes, {{}});
     std::ranges::fill(scratch_, std::byte(0xff));
     fibers_.run(lanes, order, kernel);
     if (std::any_of(scratch_.end() - guard_bytes, scratch_.end(), [](std::byte b) { return b != std::byte(0xff); }))
@@ -108,6 +110,10 @@ class SharedByTeam {
     if (barriers_[lane()]++ == fault_.number && fault_.kind == Fault::missing_barrier) return;
     fibers_.meet(all_, 0, [] {});
   }
+  void group_barrier() {
+    if (group_barriers_[lane()]++ == fault_.number && fault_.kind == Fault::missing_group_barrier) return;
+    fibers_.meet(groups_[lane() / width], 999, [] {});
+  }
   void* scratch(std::size_t bytes) {
     if (bytes + guard_bytes <= scratch_.size()) return scratch_.data();
     fail("more scratch is used than was launched with");
@@ -117,18 +123,29 @@ class SharedByTeam {
 
   // 16 bytes, or zeros where nothing exists.
   void copy(void* to, void const* from, bool exists) {
-    late_[lane()].push_back({to, exists ? from : nullptr});
-    if (copies_ == Copies::at_once) finish_copies();
+    CopyGroup& open = late_[lane()].back();
+    open.push_back({to, exists ? from : nullptr});
+    if (copies_ == Copies::at_once) finish(open);
+  }
+  void close_group() { late_[lane()].emplace_back(); }
+  // All groups but the last `groups` that are closed, and the open one.
+  void finish_groups(int groups) {
+    for (auto& of_lane = late_[lane()]; int(of_lane.size()) > groups + 1; of_lane.pop_front()) finish(of_lane.front());
   }
   void finish_copies() {
-    for (auto const& [to, from] : late_[lane()]) from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
-    late_[lane()].clear();
+    for (CopyGroup& group : late_[lane()]) finish(group);
   }
 
   int const width;
 
  private:
   static constexpr std::size_t most_bytes = 128, guard_bytes = 4096;
+  using CopyGroup = std::vector<std::pair<void*, void const*>>;
+
+  static void finish(CopyGroup& group) {
+    for (auto const& [to, from] : group) from ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
+    group.clear();
+  }
 
   Fibers fibers_;
   std::vector<Fibers::Meeting> groups_;
@@ -136,9 +153,9 @@ class SharedByTeam {
   std::vector<std::byte> given_;  // [lanes] slots
   std::vector<std::byte> scratch_, excess_;
   Copies copies_;
-  std::vector<std::vector<std::pair<void*, void const*>>> late_;  // copies of each lane
+  std::vector<std::deque<CopyGroup>> late_;  // copies of each lane; the last group is open
   Fault fault_;
-  std::vector<int> barriers_;  // that each lane has come to
+  std::vector<int> barriers_, group_barriers_;  // that each lane has come to
 };
 
 template <int width_>
@@ -163,10 +180,28 @@ struct SimulatedSpace {
   int concurrency() const { return lanes; }
 };
 
+struct SimulatedCopy {
+  KOKKOS_INLINE_FUNCTION static void start(void* to, void const* from, bool exists) {
+    KOKKOS_IF_ON_HOST((SharedByTeam::running->copy(to, from, exists);))
+  }
+  KOKKOS_INLINE_FUNCTION static void wait() { KOKKOS_IF_ON_HOST((SharedByTeam::running->finish_copies();)) }
+  KOKKOS_INLINE_FUNCTION static void close_group() { KOKKOS_IF_ON_HOST((SharedByTeam::running->close_group();)) }
+  template <int groups>
+  KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {
+    KOKKOS_IF_ON_HOST((SharedByTeam::running->finish_groups(groups);))
+  }
+  static constexpr int lane_groups = 3, bytes_ahead = 12 * 1024;
+};
+
 template <int width>
 struct SimulatedBackend {
   static constexpr bool is_host = false;
   static constexpr int lanes = width;
+  using AsyncCopy = SimulatedCopy;
+
+  struct Device {
+    static int multiprocessors(SimulatedSpace<width> const&) { return 3; }
+  };
 
   // A matrix library that refuses everything, so that kernels of ours run.
   struct Blas {
@@ -228,6 +263,8 @@ struct LanesOf<test::SimulatedTeam<width_>> {
     KOKKOS_IF_ON_DEVICE((return x;))
   }
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.shared.barrier();)) }
+  KOKKOS_FUNCTION void group_barrier() const { KOKKOS_IF_ON_HOST((team.shared.group_barrier();)) }
+  KOKKOS_FUNCTION void wait_for_kernel_before() const {}
   KOKKOS_FUNCTION void reads_stay_before() const {}
   KOKKOS_FUNCTION void* scratch([[maybe_unused]] std::size_t bytes) const {
     KOKKOS_IF_ON_HOST((return team.shared.scratch(bytes);))

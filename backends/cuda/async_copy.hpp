@@ -15,9 +15,8 @@ KOKKOS_INLINE_FUNCTION unsigned team_address([[maybe_unused]] void const* p) {
 #endif
 }
 
-// Copies to team memory that pass the registers by (cp.async).
+// Copies to team memory, as backend.hpp describes them, that pass the registers by (cp.async).
 struct AsyncCopy {
-  // 16 bytes, both sides aligned to 16; zeros where nothing exists, and then `from` is not read.
   KOKKOS_INLINE_FUNCTION static void start([[maybe_unused]] void* to, [[maybe_unused]] void const* from,
                                            [[maybe_unused]] bool exists) {
 #if defined(__CUDA_ARCH__)
@@ -26,12 +25,39 @@ struct AsyncCopy {
                  : "memory");
 #endif
   }
-  // What this lane has started is there; for other lanes, after a barrier.
   KOKKOS_INLINE_FUNCTION static void wait() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
   }
+  KOKKOS_INLINE_FUNCTION static void close_group() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+  template <int groups>
+  KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+#endif
+  }
+  // Two teams have room in a multiprocessor of Hopper, so that the next kernel's may be there early.
+  static constexpr int lane_groups = 6, bytes_ahead = 12 * 1024;
+};
+
+// The same through registers, done as soon as it is asked for: for chips before Ampere.
+struct PlainCopy {
+  KOKKOS_INLINE_FUNCTION static void start([[maybe_unused]] void* to, [[maybe_unused]] void const* from,
+                                           [[maybe_unused]] bool exists) {
+#if defined(__CUDA_ARCH__)
+    *static_cast<uint4*>(to) = exists ? *static_cast<uint4 const*>(from) : uint4{};
+#endif
+  }
+  KOKKOS_INLINE_FUNCTION static void wait() {}
+  KOKKOS_INLINE_FUNCTION static void close_group() {}
+  template <int groups>
+  KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {}
+  static constexpr int lane_groups = 4, bytes_ahead = 0;
 };
 
 }  // namespace kfuse::cuda

@@ -3,6 +3,8 @@
 #define KFUSE_BACKENDS_CUDA_BACKEND_HPP
 
 #include <kfuse/backends/cuda/arithmetic.hpp>
+#include <kfuse/backends/cuda/async_copy.hpp>
+#include <kfuse/backends/cuda/chip.hpp>
 #include <kfuse/backends/cuda/device.hpp>
 #include <kfuse/backends/cuda/lanes.hpp>
 #include <kfuse/backends/cuda/launch.hpp>
@@ -11,6 +13,8 @@
 #include <kfuse/backends/gpu/timer.hpp>
 
 #include <Kokkos_Core.hpp>
+
+#include <type_traits>
 
 namespace kfuse::cuda {
 
@@ -26,6 +30,7 @@ struct Backend {
   template <class S>
   using Recorder = gpu::Recorder<Runtime>;
   using Blas = cuda::Blas;
+  using AsyncCopy = std::conditional_t<chip.matrix_cores, cuda::AsyncCopy, PlainCopy>;
 
   template <class Kernel, class S>
   static void launch(S const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,

@@ -17,7 +17,9 @@ struct Device {
   static constexpr char const* space_name = "cuda";
 
   static std::string name(Kokkos::Cuda const& space) { return properties(space).name; }
-  static int multiprocessors(Kokkos::Cuda const& space) { return properties(space).multiProcessorCount; }
+  static int multiprocessors(Kokkos::Cuda const& space) {
+    return space.cuda_device_prop().multiProcessorCount;  // known since the beginning: operators ask
+  }
   static std::size_t cache_bytes(Kokkos::Cuda const& space) { return std::size_t(properties(space).l2CacheSize); }
   static std::size_t memory_free(Kokkos::Cuda const& space) { return memory(space).first; }
   static std::size_t memory_total(Kokkos::Cuda const& space) { return memory(space).second; }

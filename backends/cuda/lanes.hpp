@@ -8,7 +8,7 @@
 
 namespace kfuse::cuda {
 
-// Within a warp.
+// Within a warp, and between kernels.
 struct Exchange {
   static constexpr int width = 32;
 
@@ -24,6 +24,19 @@ struct Exchange {
     return __shfl_sync(~0u, word, source);
 #else
     return word;
+#endif
+  }
+  KOKKOS_INLINE_FUNCTION static void barrier() {
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+#endif
+  }
+  // The next kernel may come as far as this once all teams of this one are there. Without launches that overlap it does
+  // nothing.
+  KOKKOS_INLINE_FUNCTION static void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
 #endif
   }
 };

@@ -34,15 +34,6 @@ constexpr int stated_teams() {
   }
 }
 
-// Until here a kernel may run beside the one before it, whose results it must not touch earlier. The next one may come
-// as far as this once all teams of this one are there. Without launches that overlap it does nothing.
-__device__ inline void wait_for_kernel_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 using Team = Kokkos::TeamPolicy<Kokkos::Cuda>::member_type;
 static_assert(std::is_constructible_v<Team, void*, int, int, void*, int, int, int>,
               "kfuse: this Kokkos makes its team handles of other things than 4.6 to 5.2 do; build with one of these");
@@ -51,7 +42,7 @@ static_assert(std::is_constructible_v<Team, void*, int, int, void*, int, int, in
 template <class Kernel, int threads, int teams>
 __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ Kernel const kernel,
                                                               int scratch_bytes) {
-  wait_for_kernel_before();
+  if constexpr (!requires { Kernel::waits_itself; }) Exchange::wait_for_kernel_before();
   kernel(Team(gpu::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
 }
 

@@ -15,7 +15,8 @@ KOKKOS_INLINE_FUNCTION void* team_memory() {
 }
 
 // A team's lanes, one thread each. Teams are launched with a vector length of one, so the team rank counts threads.
-// Exchange has the width of the groups that exchange values, and how they exchange a word.
+// Exchange has the width of the groups that exchange values, how they exchange a word, and how they wait for each other
+// and for the kernel before this one.
 template <class Team, class Exchange>
 class Lanes {
  public:
@@ -35,6 +36,8 @@ class Lanes {
     return word_by_word(x, [=](unsigned word) { return Exchange::broadcast(word, source); });
   }
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_DEVICE((__syncthreads();)) }
+  KOKKOS_FUNCTION void group_barrier() const { Exchange::barrier(); }
+  KOKKOS_FUNCTION void wait_for_kernel_before() const { Exchange::wait_for_kernel_before(); }
   KOKKOS_FUNCTION void reads_stay_before() const { asm volatile("" ::: "memory"); }
   // All that the launch gave, from its beginning, the same memory at each call: what a Kokkos team computes to find its
   // part of it takes longer than a small reduction. Kokkos' reductions would use it, too; kernels have none of them.

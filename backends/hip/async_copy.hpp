@@ -8,10 +8,9 @@
 
 namespace kfuse::hip {
 
-// Copies to team memory. Those of these GPUs go through registers, and are done as soon as they are asked for; other
-// waves compute meanwhile.
+// Copies to team memory, as backend.hpp describes them. Those of these GPUs go through registers, and are done as soon
+// as they are asked for; other waves compute meanwhile.
 struct AsyncCopy {
-  // 16 bytes, both sides aligned to 16; zeros where nothing exists, and then `from` is not read.
   KOKKOS_INLINE_FUNCTION static void start([[maybe_unused]] void* to, [[maybe_unused]] void const* from,
                                            [[maybe_unused]] bool exists) {
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -22,6 +21,10 @@ struct AsyncCopy {
 #endif
   }
   KOKKOS_INLINE_FUNCTION static void wait() {}
+  KOKKOS_INLINE_FUNCTION static void close_group() {}
+  template <int groups>
+  KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {}
+  static constexpr int lane_groups = 4, bytes_ahead = 0;
 };
 
 }  // namespace kfuse::hip

@@ -5,6 +5,7 @@
 #include <kfuse/backends/gpu/graph.hpp>
 #include <kfuse/backends/gpu/timer.hpp>
 #include <kfuse/backends/hip/arithmetic.hpp>
+#include <kfuse/backends/hip/async_copy.hpp>
 #include <kfuse/backends/hip/chip.hpp>
 #include <kfuse/backends/hip/device.hpp>
 #include <kfuse/backends/hip/lanes.hpp>
@@ -27,6 +28,7 @@ struct Backend {
   template <class S>
   using Recorder = gpu::Recorder<Runtime>;
   using Blas = hip::Blas;
+  using AsyncCopy = hip::AsyncCopy;
 
   template <class Kernel, class S>
   static void launch(S const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,

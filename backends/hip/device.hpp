@@ -17,7 +17,9 @@ struct Device {
   static constexpr char const* space_name = "hip";
 
   static std::string name(Kokkos::HIP const& space) { return properties(space).name; }
-  static int multiprocessors(Kokkos::HIP const& space) { return properties(space).multiProcessorCount; }
+  static int multiprocessors(Kokkos::HIP const& space) {
+    return space.hip_device_prop().multiProcessorCount;  // known since the beginning: operators ask
+  }
   // With the memory-side cache, which no property tells of: 256 MiB beside MI300, up to 96 MiB on RDNA.
   static std::size_t cache_bytes(Kokkos::HIP const& space) {
     hipDeviceProp_t const found = properties(space);

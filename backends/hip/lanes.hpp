@@ -27,6 +27,14 @@ struct Exchange {
     return word;
 #endif
   }
+  KOKKOS_INLINE_FUNCTION static void barrier() {
+#if defined(__HIP_DEVICE_COMPILE__)
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#endif
+  }
+  KOKKOS_INLINE_FUNCTION static void wait_for_kernel_before() {}  // kernels do not overlap
 };
 
 }  // namespace kfuse::hip

@@ -8,7 +8,7 @@
 
 namespace kfuse::host {
 
-// Copies to team memory, done at once.
+// Copies to team memory, as backend.hpp describes them, done at once.
 struct AsyncCopy {
   KOKKOS_FUNCTION static void start(void* to, void const* from, bool exists) {
     if (exists)
@@ -17,6 +17,10 @@ struct AsyncCopy {
       std::memset(to, 0, 16);
   }
   KOKKOS_FUNCTION static void wait() {}
+  KOKKOS_FUNCTION static void close_group() {}
+  template <int groups>
+  KOKKOS_FUNCTION static void wait_for_all_but() {}
+  static constexpr int lane_groups = 1, bytes_ahead = 0;
 };
 
 }  // namespace kfuse::host

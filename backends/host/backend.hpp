@@ -3,6 +3,7 @@
 #define KFUSE_BACKENDS_HOST_BACKEND_HPP
 
 #include <kfuse/backends/host/arithmetic.hpp>
+#include <kfuse/backends/host/async_copy.hpp>
 #include <kfuse/backends/host/device.hpp>
 #include <kfuse/backends/host/graph.hpp>
 #include <kfuse/backends/host/lanes.hpp>
@@ -24,6 +25,7 @@ struct Backend {
   template <class S>
   using Recorder = host::Recorder<S>;
   using Blas = host::Blas;
+  using AsyncCopy = host::AsyncCopy;
 
   template <class Kernel, class S>
   static void launch(S const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,

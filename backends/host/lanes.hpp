@@ -32,6 +32,10 @@ class Lanes {
   }
   // All lanes of the team arrive; what each wrote to scratch before is seen by all after.
   KOKKOS_FUNCTION void barrier() const {}
+  // The same for the lanes that exchange values.
+  KOKKOS_FUNCTION void group_barrier() const {}
+  // Until here a kernel that says `waits_itself` may run beside the one before it, and must not touch what that writes.
+  KOKKOS_FUNCTION void wait_for_kernel_before() const {}
   // A hint for compilers, which orders nothing between lanes: what the source reads before shall be asked for before.
   KOKKOS_FUNCTION void reads_stay_before() const {}
   // Team memory of the size given at launch, aligned to 16 bytes. Call it once per kernel.

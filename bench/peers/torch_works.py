@@ -168,6 +168,32 @@ def liger_rope(liger, q, k, cosines, sines):
     return q[0].transpose(0, 1), k[0].transpose(0, 1)
 
 
+# Projections. Weights make results about as large as inputs.
+
+def weight(dtype, out, columns):
+    size = 1.7 / columns ** 0.5
+    return values(dtype, out, columns, low=-size, high=size)
+
+
+def projection(shape, dtype):
+    return values(dtype, shape["rows"], shape["in"]), weight(dtype, shape["out"], shape["in"])
+
+
+def decode_weights(shape, dtype):
+    hidden, inner = shape["hidden"], shape["inner"]
+    norms = [values(dtype, hidden, low=0.5, high=1.5) for _ in range(2)]
+    return (values(dtype, shape["rows"], hidden), *norms, weight(dtype, shape["qkv"], hidden),
+            weight(dtype, hidden, hidden), weight(dtype, 2 * inner, hidden), weight(dtype, hidden, inner))
+
+
+def decode_products(x, norm1, norm2, qkv, out, gate_up, down):
+    mixed = F.linear(rms_norm(x, norm1), qkv)[:, :x.shape[-1]]
+    middle = x + F.linear(mixed, out)
+    both = F.linear(rms_norm(middle, norm2), gate_up)
+    inner = both.shape[-1] // 2
+    return middle + F.linear(F.silu(both[:, :inner]) * both[:, inner:], down)
+
+
 # Softmax and losses.
 
 def logits(shape, dtype):
@@ -211,6 +237,7 @@ NORM_SHAPES = wide_rows(128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 ONE = wide_rows(4096)
 FEW = [{"rows": rows, "columns": 4096, "calls": 128} for rows in (1, 64)]
 GATE = [{"rows": 8192, "inner": 14336}]
+LAYERS = [{"hidden": 4096, "qkv": 6144, "inner": 14336, "calls": 4}, {"hidden": 2048, "qkv": 3072, "inner": 8192, "calls": 8}]
 LOSS = [{"rows": 4096, "classes": 128256}]
 HEADS = {"tokens": 16384, "heads": 32, "kv_heads": 8, "head_dim": 128}
 IMAGES = {"batch": 64, "height": 56, "width": 56, "channels": 256}
@@ -252,6 +279,9 @@ WORKS = {
     "geglu_interleaved": Work(GATE, packed_gates, 1, interleaved(lambda gate: F.gelu(gate))),
     "reglu_interleaved": Work(GATE, packed_gates, 1, interleaved(lambda gate: F.relu(gate))),
     "rope": Work([HEADS], rope_inputs, 4, rope, liger=liger_rope),
+    "fuse_linear": Work([{"rows": 1, "in": 4096, "out": 4096, "calls": 16}], projection, 1, lambda x, w: F.linear(x, w)),
+    "decode_products": Work([{"rows": rows, **layer} for layer in LAYERS for rows in (1, 4, 16)], decode_weights, 1,
+                            decode_products),
     "softmax": Work(ONE + [{"rows": 4096, "columns": 32768}], rows_and(), 1, lambda x: F.softmax(x, -1),
                     lambda x: F.softmax(wide(x), -1).to(x.dtype), lambda liger, x: liger.liger_softmax(x)),
     "log_softmax": Work(ONE, rows_and(), 1, lambda x: F.log_softmax(x, -1)),

@@ -66,6 +66,38 @@ auto load_interleaved_gate(T const& gate_up) {
       impl::tensor<2>(gate_up, "kfuse", "load_interleaved_gate")};
 }
 
+// The values activation(gate) * up of a product's columns, which are both. What follows a product begins with it.
+template <Activation activation>
+struct JoinGate {
+  using stage = JoinStage;
+  static constexpr int flops = Activate<activation>::flops + 1;
+  static constexpr int extra_registers = Activate<activation>::extra_registers;
+
+  GateLayout layout;
+
+  void check(std::string_view where, Shape) const {
+    impl::check_one_of(layout, GateLayout::interleaved, where, "options.layout");
+  }
+  ProductPairs product_pairs(int columns) const {
+    return layout == GateLayout::halves ? ProductPairs{columns / 2, columns} : ProductPairs{0, 2};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void join(X& x, X const& up) const {
+    for (int i = 0; i < X::width; ++i) x[i] = activate<activation>(x[i]) * up[i];
+  }
+  template <class Element, class F>
+  void with_loaded(Tensor<Element, 2> const& product, F const& f) const {
+    if (layout == GateLayout::interleaved) return f(impl::as_chain(load_interleaved_gate<activation>(product)));
+    int const n = product.extent(1) / 2;
+    f(load(columns(product, 0, n)) | Activate<activation>{} | multiply(columns(product, n, n)));
+  }
+};
+
+template <Activation activation>
+JoinGate<activation> gate(GateOptions const& options = {}) {
+  return {options.layout};
+}
+
 namespace impl {
 
 // y = activation(gate) * up.

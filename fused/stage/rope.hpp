@@ -85,6 +85,7 @@ struct Rope {
     });
   }
 
+  ProductPairs product_pairs(int) const { return {interleaved ? 0 : rotary / 2, head_dim}; }
   template <int width>
   KOKKOS_FUNCTION Place partner(Place at) const {
     int const c = at.column % head_dim, half = rotary / 2;

@@ -61,8 +61,9 @@ class Functor:
 
     @property
     def numbers(self):
-        """Its own numeric parameters, and how it accesses memory."""
-        words = [part.struct for part in self.arguments]
+        """Its own numeric parameters, those of what multiplies pieces, and how it accesses memory."""
+        pieces = [argument for part in self.arguments if part.struct.endswith("Pieces") for argument in part.arguments]
+        words = [part.struct for part in (*pieces, *self.arguments)]
         names = {"(Access)0": "wide", "(Access)1": "single"}
         return [names.get(word, word.rstrip("u")) for word in words if word in names or re.fullmatch(r"-?\d+u?", word)]
 

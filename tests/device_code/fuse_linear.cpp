@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <kfuse/fused/fuse_linear.hpp>
+#include <kfuse/fused/stage/norm.hpp>
+
+#include "arguments.hpp"
+
+void device_code(AllArguments const& arguments) {
+  using namespace kfuse;
+  for_each_element_and_double(arguments, [](auto const& a) {
+    fuse_linear(a.space, a.blas, a.workspace, "kfuse::fuse_linear", load(a.matrix) | rmsnorm(a.vector), a.matrix,
+           add(a.matrix) | store(a.matrix));
+  });
+}
