@@ -44,18 +44,18 @@ struct BackendOf<typename backend::Backend::Space> {
 template <class Space>
 using Backend = typename BackendOf<Space>::type;
 
-// The lanes of a team, whatever runs it. Backends specialise it for their team handles; a test may for its own.
 // Copies to team memory, of 16 bytes each, aligned to 16 on both sides:
 //   start(to, from, exists)      zeros where nothing exists, and then `from` is not read
 //   wait()                       what this lane has started is there; for other lanes, after a barrier
 //   close_group()                what this lane has started since the last call of it is a group
 //   wait_for_all_but<groups>()   as wait(), but for the last `groups` groups
-//   lane_groups, bytes_ahead     how many of them, each with so much on its way, a team for each multiprocessor needs
-//   for
-//                                the speed of memory
+// and for the speed of memory, where each multiprocessor has one team that reads:
+//   lane_groups, bytes_ahead     how many of them it needs, each with so much on its way
+//   team_bytes                   most memory that it should take
 template <class Space>
 using AsyncCopy = typename Backend<Space>::AsyncCopy;
 
+// The lanes of a team, whatever runs it. Backends specialise it for their team handles; a test may for its own.
 template <class Team>
 struct LanesOf : host::Lanes<Team> {
   using host::Lanes<Team>::Lanes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix instructions of this build's backends, as core/fragment.hpp describes them. A backend's MatrixUnit offers
 //   Fragment<Element>   products in registers
+//   AsyncCopy           copies to team memory (backend.hpp)
 //   is_hardware         is it faster than plain loops?
 //   lane_groups         that attention has in a team,
 //   row_blocks          the fragments of rows that each of them has, and

@@ -29,8 +29,8 @@ std::vector<double> product(std::vector<double> const& x, W const& w) {
 }
 
 std::string path_of(int rows) {
-  bool const few = kfuse::impl::fuse_linear_path(rows, kfuse::WeightLayout::out_in, true) ==
-                   kfuse::FuseLinearPath::few_rows;
+  bool const few =
+      kfuse::impl::fuse_linear_path(rows, kfuse::WeightLayout::out_in, true) == kfuse::FuseLinearPath::few_rows;
   return few ? "few rows" : "library";
 }
 
@@ -42,8 +42,8 @@ struct Projection {
     auto const x = bench::random<Element>(memory, -1, 1, rows, in);
     auto const w = bench::random<Element>(memory, -size, size, out, in);
     auto const y = bench::empty<Element>(memory, rows, out);
-    bench::Output checked = bench::output(
-        "y", y, [=](std::ptrdiff_t row) { return product<Space>(bench::row<Space>(x, row), w); });
+    bench::Output checked =
+        bench::output("y", y, [=](std::ptrdiff_t row) { return product<Space>(bench::row<Space>(x, row), w); });
     checked.floor = 1;
     checked.rows_checked = 2;
     return {.fused =

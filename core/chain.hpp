@@ -310,6 +310,7 @@ struct ChainTypes<Chain<S...>> {
   static constexpr int pack_registers = width * int(sizeof(Real)) / 4;
   // Does a stage write values, so that reductions alone are not enough?
   static constexpr bool has_stores = ((writes_memory<S> && !is_stage_kind<S, RowStage>) || ...);
+  static constexpr bool writes = (writes_memory<S> || ...);
   static constexpr bool has_groups = (HasGroups<S> || ...);
   static constexpr bool draws = (is_drawn<S> || ...);
   static constexpr bool computes = (computes_at_length<S> || ...);

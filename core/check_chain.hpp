@@ -139,6 +139,11 @@ constexpr bool reaches() {
     return true;
 }
 
+template <class Space, class C>
+constexpr bool chain_reaches = false;
+template <class Space, class... S>
+constexpr bool chain_reaches<Space, Chain<S...>> = (reaches<Space, S>() && ...);
+
 // The same of what options have brought along, whose types do not tell.
 template <class Space, class C>
 void check_reach(C const& chain, std::string_view where) {

@@ -9,8 +9,8 @@
 // prologue is evaluated by every team: it is of few rows, and near. Outputs go in pairs, so that what an epilogue takes
 // together (the halves of a rotation, a gate and its up) is in one tile.
 //
-// A result's bits depend on its row, its output and the depth: not on other rows or their number, on the device, or on
-// where operands lie.
+// A result's bits depend on its row, its output, the depth and the backend: not on other rows or their number, on how
+// many multiprocessors there are, or on where operands lie.
 //
 // 4 kernels for a prologue, an epilogue and an element type.
 #ifndef KFUSE_CORE_FEW_ROWS_PRODUCT_HPP
@@ -59,8 +59,14 @@ constexpr bool joins_pairs = false;
 template <class First, class... Rest>
 constexpr bool joins_pairs<Chain<First, Rest...>> = is_stage_kind<First, JoinStage>;
 
-// Can an epilogue follow a product of few rows? It must reduce nothing, and at most one stage may take columns in pairs,
-// ones that it states.
+// Is there no other stage that joins?
+template <class C>
+constexpr bool joins_first = true;
+template <class First, class... Rest>
+constexpr bool joins_first<Chain<First, Rest...>> = (!is_stage_kind<Rest, JoinStage> && ...);
+
+// Can chains be part of one kernel with a product? What follows must reduce nothing, and at most one stage may take
+// columns in pairs, ones that it states. All of it must go into a kernel's arguments.
 template <class C>
 constexpr bool follows_few_rows = false;
 template <class... S>
@@ -68,13 +74,20 @@ constexpr bool follows_few_rows<Chain<S...>> = (!is_stage_kind<S, RowStage> && .
                                                ((is_stage_kind<S, PairStage> + is_stage_kind<S, JoinStage>)+...) <= 1 &&
                                                ((!is_stage_kind<S, PairStage> || states_pairs<S>)&&...);
 
+constexpr std::size_t few_rows_arguments = 56;  // bytes beside the chains
+template <class P, class E>
+constexpr bool fits_few_rows =
+    !ChainTypes<P>::has_pairs && follows_few_rows<E> && sizeof(P) + sizeof(E) + few_rows_arguments <= most_kernel_bytes;
+
 template <class Pieces, class Copy, int groups, Access access, class P, class E>
 struct FewRowsKernel {
   using Element = typename Pieces::Element;
   using Real = typename Pieces::Real;
   using Memory = typename Pieces::Memory;
-  using PrologueReal = typename ChainTypes<P>::Real;
-  using EpilogueReal = typename ChainTypes<E>::Real;
+  template <class C>
+  using RealWith = std::conditional_t<std::is_same_v<Element, double>, double, typename ChainTypes<C>::Real>;
+  using PrologueReal = RealWith<P>;
+  using EpilogueReal = RealWith<E>;
   using Known = Results<PrologueReal, P>;  // of a row
   static constexpr int chunk = Memory::chunk, group_lanes = Pieces::lanes, threads = groups * group_lanes;
   using X = Values<PrologueReal, chunk, access>;
@@ -84,21 +97,23 @@ struct FewRowsKernel {
   static constexpr bool waits_itself = true;
 
   static constexpr int w_bytes = outputs * Memory::pitch, x_bytes = Pieces::x_lines * Memory::pitch;
-  static constexpr int stages = std::max(1, Copy::bytes_ahead / w_bytes);
-  static constexpr int group_bytes = stages * w_bytes + x_bytes;
   static constexpr int sums = groups * most_rows * outputs;  // of a turn
-  static constexpr std::size_t scratch_bytes =
-      Memory::pitch + groups * group_bytes + 2 * sums * sizeof(Real) + most_rows * sizeof(Known);
+  static constexpr int bytes_beside =
+      Memory::pitch + groups * x_bytes + 2 * sums * int(sizeof(Real)) + most_rows * int(sizeof(Known));
+  static constexpr int stages =
+      std::max(1, std::min(Copy::bytes_ahead, (Copy::team_bytes - bytes_beside) / groups) / w_bytes);
+  static constexpr int group_bytes = stages * w_bytes + x_bytes;
+  static constexpr std::size_t scratch_bytes = bytes_beside + groups * stages * w_bytes;
 
   P prologue;
   E epilogue;
-  Tensor<Element const, 2> w;  // [out, in]
-  int rows, shares;            // of the pairs
-  int distance;                // of the columns of a pair: ProductPairs
-  Divisor group_pairs;         // of a group
+  Element const* w;     // [out, in]
+  std::ptrdiff_t line;  // from one output's weights to the next
+  int out, in;
+  int rows, shares;     // of the pairs
+  int distance;         // of the columns of a pair: ProductPairs
+  Divisor group_pairs;  // of a group
   WeightsAre weights;
-
-  KOKKOS_FUNCTION int in() const { return w.extent(1); }
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team) const {
@@ -150,7 +165,7 @@ struct FewRowsKernel {
       std::ptrdiff_t const all = kernel.pairs();
       first = int(all * share / kernel.shares);
       last = int(all * (share + 1) / kernel.shares);
-      pieces = (kernel.in() + depth - 1) / depth;
+      pieces = kernel.in / depth + (kernel.in % depth > 0 ? 1 : 0);
       group = rank / group_lanes;
       lane = rank % group_lanes;
       tiles = memory + group * group_bytes;
@@ -160,7 +175,7 @@ struct FewRowsKernel {
     KOKKOS_FUNCTION Memory w_tile(int stage) const { return {tiles + stage * w_bytes}; }
     KOKKOS_FUNCTION Memory x_tile() const { return {tiles + stages * w_bytes}; }
   };
-  // A lane's part of the piece of the weight that its group brings next: a chunk in every `slot_rows`-th row of the tile.
+  // A lane's part of the piece of the weight that its group brings next: a chunk in each of its slots.
   static constexpr int across = depth / chunk, slots = outputs * across / group_lanes;
   static_assert(outputs * across % group_lanes == 0);
   struct Weights {
@@ -177,9 +192,9 @@ struct FewRowsKernel {
       for (int i = 0; i < slots; ++i) {
         int const output = slot_of(job.lane, i) / across, own = pair + output % tile_pairs;
         int const row = kernel.column(own, output / tile_pairs);
-        bool const is_there = own < job.last && row < kernel.w.extent(0);
+        bool const is_there = own < job.last && row < kernel.out;
         exists |= unsigned(is_there) << i;
-        from[i] = kernel.w.at(is_there ? row : 0, slot_of(job.lane, i) % across * chunk);
+        from[i] = kernel.w + (is_there ? row * kernel.line : 0) + slot_of(job.lane, i) % across * chunk;
       }
     }
   };
@@ -194,18 +209,20 @@ struct FewRowsKernel {
   }
 
  public:
-  static KOKKOS_FUNCTION int row_blocks(int rows) { return (rows + most_rows - 1) / most_rows; }
+  static KOKKOS_FUNCTION int row_blocks(int rows) {
+    return (rows + most_rows - 1) / most_rows;
+  }
   // Some of the last may have columns that do not exist.
   KOKKOS_FUNCTION int pairs() const {
     int const in_group = int(group_pairs.divisor);
-    return (w.extent(0) - 1) / (2 * in_group) * in_group + in_group;
+    return (out - 1) / (2 * in_group) * in_group + in_group;
   }
 
  private:
   // visit(row, column) for the chunks of a tile of `height` rows that are this lane's.
   template <int height, class F>
   KOKKOS_FUNCTION static void each_chunk(int lane, F const& visit) {
-    constexpr int across = depth / chunk, all = height * across;
+    constexpr int all = height * across;
 #pragma unroll
     for (int i = 0; i < (all + group_lanes - 1) / group_lanes; ++i) {
       int const c = lane + i * group_lanes;
@@ -217,16 +234,16 @@ struct FewRowsKernel {
   KOKKOS_FUNCTION void bring(Job const& job, Weights& next, int stage) const {
     if (next.piece < job.pieces && next.pair < job.last) {
       Memory const to = job.w_tile(stage);
-      std::ptrdiff_t const first_depth = next.piece * depth;
+      int const first_depth = next.piece * depth;
 #pragma unroll
       for (int i = 0; i < slots; ++i) {
         int const output = slot_of(job.lane, i) / across, k = slot_of(job.lane, i) % across * chunk;
         bool const exists = next.exists >> i & 1u;
         if constexpr (access == Access::wide) {
-          Copy::start(to.at(output, k), next.from[i] + first_depth, exists && first_depth + k < in());
+          Copy::start(to.at(output, k), next.from[i] + first_depth, exists && first_depth + k < in);
         } else {
           for (int c = 0; c < chunk; ++c)
-            to.at(output, k)[c] = exists && first_depth + k + c < in() ? next.from[i][first_depth + c] : zero();
+            to.at(output, k)[c] = exists && first_depth + k + c < in ? next.from[i][first_depth + c] : zero();
         }
       }
       next.piece += groups;
@@ -257,7 +274,7 @@ struct FewRowsKernel {
         for (int row = lanes.rank(); row < job.rows; row += threads) {
           Sum total = slots[row * groups];
           for (int group = 1; group < groups; ++group) merge(s, total, slots[row * groups + group]);
-          result<i>(job.known[row]) = impl::finish(s, total, in(), job.first_row + row);
+          result<i>(job.known[row]) = impl::finish(s, total, in, job.first_row + row);
         }
         lanes.barrier();  // what is known of all rows is there, and the slots are free
       }
@@ -270,7 +287,7 @@ struct FewRowsKernel {
   KOKKOS_FUNCTION void sum_rows(L const& lanes, Job const& job, int first_row, Sum* slots) const {
     constexpr int packs = 2, step = threads * chunk;
     auto const& s = stage<i>(prologue);
-    int const whole = in() / chunk * chunk, rank = lanes.rank();
+    int const whole = in / chunk * chunk, rank = lanes.rank();
     Sum sums_here[learnt_at_once];
 #pragma unroll
     for (Sum& sum : sums_here) sum = s.template identity<PrologueReal>();
@@ -298,7 +315,7 @@ struct FewRowsKernel {
     }
     if (access == Access::single && whole / chunk % threads == rank)
       for (int r = 0; r < learnt_at_once && first_row + r < job.rows; ++r)
-        for (int column = whole; column < in(); ++column) {
+        for (int column = whole; column < in; ++column) {
           Values<PrologueReal, 1, Access::single> x;
           visit(NothingRead{}, r, column, x);
         }
@@ -320,7 +337,7 @@ struct FewRowsKernel {
     int number = 0;
     each_chunk<most_rows>(job.lane, [&](int row, int k) {
       Place const at{job.first_row + row, piece * depth + k};
-      if (number < ahead && row < job.rows && at.column < in()) read_ahead(prologue, coming.read[number], at);
+      if (number < ahead && row < job.rows && at.column < in) read_ahead(prologue, coming.read[number], at);
       ++number;
     });
   }
@@ -334,7 +351,7 @@ struct FewRowsKernel {
       Element* const to = job.x_tile().at(row, k);
       Known known;
       if constexpr (ChainTypes<P>::row_stages > 0) known = job.known[row];
-      if (at.column + chunk <= in()) {
+      if (at.column + chunk <= in) {
         X x;
         if (own < ahead) {
           draw_ahead(prologue, coming.read[own], at);
@@ -348,7 +365,7 @@ struct FewRowsKernel {
       } else {
         for (int c = 0; c < chunk; ++c) {
           Values<PrologueReal, 1, Access::single> x{};
-          if (at.column + c < in()) evaluate<P::size, Stores::no>(prologue, x, Place{at.row, at.column + c}, known);
+          if (at.column + c < in) evaluate<P::size, Stores::no>(prologue, x, Place{at.row, at.column + c}, known);
           write(to + c, x);
         }
       }
@@ -371,7 +388,7 @@ struct FewRowsKernel {
     for (int e = rank; e < job.rows * results; e += threads) {
       int const row = e / results, output = e % results, pair = first + output % tile_pairs;
       Place const at{job.first_row + row, joins ? pair : column(pair, output / tile_pairs)};
-      if (pair >= job.last || (!joins && at.column >= w.extent(0))) continue;
+      if (pair >= job.last || (!joins && at.column >= out)) continue;
       Result x;
       follow<E::size, Stores::yes>(Merged{sums_here}, x, row, output, at);
     }
@@ -404,7 +421,8 @@ struct FewRowsKernel {
   }
 };
 
-// What multiplies: matrix instructions for 16-bit types where there are any, or plain arithmetic, for about `rows` rows.
+// What multiplies: matrix instructions for 16-bit types where there are any, or plain arithmetic, for about `rows`
+// rows.
 template <class Unit, class Element, int lanes, class F>
 void with_pieces(int rows, F const& f) {
   if constexpr (!std::is_void_v<Unit> && in_pairs<Element>) {
@@ -426,23 +444,24 @@ void launch_few_rows(Space const& space, std::string const& label, P const& prol
                      E const& epilogue, int rows, WeightsAre weights) {
   constexpr int lanes = Backend<Space>::lanes, groups = AsyncCopy<Space>::lane_groups;
   constexpr int chunk = 16 / int(sizeof(Element));
-  static_assert(!ChainTypes<P>::has_stores, "kfuse: what comes before a product must not write");
-  static_assert(follows_few_rows<E> && !ChainTypes<P>::has_pairs, "fuse_linear.hpp takes another path for these");
+  static_assert(fits_few_rows<P, E>, "fuse_linear.hpp takes another path for these");
   bool const aligned = reinterpret_cast<std::uintptr_t>(w.data) % 16 == 0 && w.stride(0) % chunk == 0;
-  bool const wide = aligned && w.extent(1) % chunk == 0 && is_wide(prologue, chunk) && is_in_groups(prologue, chunk);
+  bool const wide = aligned && w.extent(1) % chunk == 0 && is_wide(prologue, chunk);
   with_pieces<Unit, Element, lanes>(rows, [&]<class Pieces>(std::type_identity<Pieces>) {
     auto const run = [&]<Access access>(std::integral_constant<Access, access>) {
       using Kernel = FewRowsKernel<Pieces, AsyncCopy<Space>, groups, access, P, E>;
       ProductPairs const pairs = pairs_of(epilogue, w.extent(0), Pieces::outputs);
-      Kernel kernel{prologue, epilogue, w, rows, 0, pairs.distance, Divisor(pairs.group / 2), weights};
+      Kernel kernel{prologue,    epilogue, w.data, w.stride(0),    w.extent(0),
+                    w.extent(1), rows,     0,      pairs.distance, Divisor(unsigned(pairs.group / 2)),
+                    weights};
       kernel.shares = std::min(kernel.pairs(), Backend<Space>::Device::multiprocessors(space));
       impl::launch(space, label, std::ptrdiff_t(kernel.shares) * Kernel::row_blocks(rows), Kernel::scratch_bytes,
                    kernel);
     };
-    if (wide)
-      run(std::integral_constant<Access, Access::wide>{});
-    else
-      run(std::integral_constant<Access, Access::single>{});
+    constexpr bool has_words = ChainTypes<P>::narrowest * chunk >= 4;  // packs of 4 bytes at least
+    if constexpr (has_words)
+      if (wide) return run(std::integral_constant<Access, Access::wide>{});
+    run(std::integral_constant<Access, Access::single>{});
   });
 }
 

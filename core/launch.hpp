@@ -14,6 +14,9 @@
 
 namespace kfuse::impl {
 
+// Arguments beyond go through memory on some GPUs, which breaks capture.
+constexpr std::size_t most_kernel_bytes = 512;
+
 // The one way a kernel is started. A kernel is a struct with
 //   static constexpr int threads, registers   team size, and the most registers a thread may take
 //   int team_size                             if the team is smaller, and only known at run time
@@ -23,7 +26,7 @@ namespace kfuse::impl {
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
-  static_assert(sizeof(Kernel) <= 512,
+  static_assert(sizeof(Kernel) <= most_kernel_bytes,
                 "kernel arguments beyond 512 bytes go through memory on some GPUs, which breaks capture; split the "
                 "chain into two calls of fuse");
   static_assert(Kernel::threads > 0 && Kernel::registers > 0, "a kernel states its launch bounds");

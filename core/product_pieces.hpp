@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane group makes of a piece of a product's depth: sums [rows, outputs] += x [rows, depth] w^T [depth, outputs],
-// of tiles in team memory that have one row of x, or one output of w, in a line.
+// What a lane group makes of a piece of a product's depth: sums [rows, outputs] += x [rows, depth] w^T [depth,
+// outputs], of tiles in team memory that have one row of x, or one output of w, in a line.
 //
 //   Element, Real, Memory      of the operands, of the sums, and the tiles: Tile<Element, depth>
 //   lanes                      of a group
@@ -61,8 +61,8 @@ class FragmentPieces {
   typename Fragment::Sums sums_[across];
 };
 
-// In plain arithmetic: each lane has a share of the depth, chunk by chunk of 16 bytes, and sums of its own. `rows_` only
-// says how many rows go at once: the sums are the same.
+// In plain arithmetic: each lane has a share of the depth, chunk by chunk of 16 bytes, and sums of its own. `rows_`
+// only says how many rows go at once: the sums are the same.
 template <class Element_, int lanes_, int rows_>
 class LanePieces {
  public:

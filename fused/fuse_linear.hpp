@@ -9,10 +9,12 @@
 //               rope(table, positions, {.head_dim = 128, .columns = 5120}) | store_qkv(q, keys, values, positions, 1));
 //
 // One launch for up to 16 rows, which takes as long as reading the weight; there a row's bits do not depend on how many
-// rows there are. For more rows, or a weight as [in, out], the prologue (if it does more than load), the product by the
-// matrix library and the epilogue (if it does more than store) are a launch each, with the values between them rounded
-// to the weight's element type in memory of the workspace; so are they where a stage takes columns in pairs that it
-// does not state. fuse_linear_path says which.
+// rows there are. Otherwise the prologue (if it does more than load), the product by the matrix library and the
+// epilogue (if it does more than store) are a launch each, with the values between them rounded to the weight's element
+// type in memory of the workspace. So it is for more rows, for a weight as [in, out], and for chains that do not fit
+// into one kernel with a product: with more than 456 bytes of arguments; where a stage takes columns in pairs that it
+// does not state, or in groups of the prologue's columns that 16 bytes of the weight straddle. fuse_linear_path says
+// which.
 #ifndef KFUSE_FUSED_FUSE_LINEAR_HPP
 #define KFUSE_FUSED_FUSE_LINEAR_HPP
 
@@ -44,11 +46,13 @@ constexpr FuseLinearPath fuse_linear_path(std::ptrdiff_t rows, WeightLayout layo
   return rows <= few_rows && layout == WeightLayout::out_in && fits ? FuseLinearPath::few_rows
                                                                     : FuseLinearPath::library;
 }
-template <class P, class E>
-constexpr bool fits_few_rows = !ChainTypes<P>::has_pairs && follows_few_rows<E>;
+// What of that is known when the chains are: `columns` of the product.
 template <class Element, class P, class E>
 bool fits(P const& prologue, E const& epilogue, int columns) {
-  return is_in_groups(prologue, 16 / int(sizeof(Element))) && pairs_of(epilogue, columns, 2).group % 2 == 0;
+  ProductPairs const pairs = pairs_of(epilogue, columns, 2);
+  bool const in_pairs = pairs.group > 0 && pairs.group % 2 == 0 && pairs.distance >= 0 &&
+                        pairs.distance <= pairs.group / 2 && (!joins_pairs<E> || columns % pairs.group == 0);
+  return in_pairs && is_in_groups(prologue, 16 / int(sizeof(Element)));
 }
 
 // A chain from memory to values, or from values to memory, that does nothing else.
@@ -61,7 +65,7 @@ constexpr bool is_bare_store = false;
 template <class Element, class Memory>
 constexpr bool is_bare_store<Chain<Store<Element, Memory>>, Element> = true;
 
-// What is written must not be what all outputs are made from.
+// What is written must not be what all outputs are made from, nor what stages raise.
 template <class P, class E>
 void check_outputs_apart(P const& prologue, Span const& w, E const& epilogue, std::string_view where) {
   auto const check_apart = [&](Span const& to, Span const& from) {
@@ -70,6 +74,7 @@ void check_outputs_apart(P const& prologue, Span const& w, E const& epilogue, st
              ", which all outputs are made from (it would be overwritten while it is read); give it memory of its own";
     });
   };
+  for_each_stage(joined(prologue, epilogue), [&](auto const& s) { check_apart(span_of_status(s), w); });
   for_each_stage(epilogue, [&](auto const& writer) {
     for (Span const& to : writes(writer)) {
       check_apart(to, w);
@@ -94,10 +99,14 @@ Shape check_fuse_linear(P const& prologue, Tensor<Element const, 2> const& w, E 
     return "w: its shape " + shape_text(w) + ", taken as " + (out_in ? "[out, in]" : "[in, out]") +
            ", does not fit the prologue's " + rows_text(of_x) + "; is the other WeightLayout meant?";
   });
-  check(of_x.rows <= std::numeric_limits<int>::max(), where,
-        "more than 2^31 - 1 rows; call it for parts of the rows");
+  check(of_x.rows <= std::numeric_limits<int>::max(), where, "more than 2^31 - 1 rows; call it for parts of the rows");
+  check(in <= largest_columns && out <= largest_columns, where, [&] {
+    return "w: " + shape_text(w) +
+           " has an extent of more than 2^31 - 2^16 (columns are counted in int); call it for parts of the weight";
+  });
   check(!joins_pairs<E> || out % 2 == 0, where, [&] {
-    return "w: its " + std::to_string(out) + " outputs are not a gate and an up for each value; give it both of all";
+    return "w: its " + std::to_string(out) +
+           " outputs are not a gate and an up for each value; give it an even number of them";
   });
   check_rows_apart(as_batch(w), std::string(where) + ": w");
   Shape const shape{of_x.rows, joins_pairs<E> ? out / 2 : out};
@@ -113,13 +122,11 @@ Shape check_fuse_linear(P const& prologue, Tensor<Element const, 2> const& w, E 
 template <class Element, class Space, class P, class F>
 void with_operand(Space const& space, Workspace<Space>& workspace, std::string const& label, P const& prologue,
                   Shape shape, F const& f) {
-  if constexpr (is_bare_load<P, Element>) {
-    f(prologue.first.from, [] {});
-  } else {
-    auto const x = workspace.template take<Element>(label, int(shape.rows), shape.columns);
-    Fusion const fusion(space, label + "::prologue", prologue | store(x));
-    f(Tensor<Element const, 2>(x), [&] { fusion.launch(); });
-  }
+  if constexpr (is_bare_load<P, Element>)
+    if (auto const& x = prologue.first.from; x.extent(0) == 1 || x.stride(0) >= x.extent(1)) return f(x, [] {});
+  auto const x = workspace.template take<Element>(label, int(shape.rows), shape.columns);
+  Fusion const fusion(space, label + "::prologue", prologue | store(x));  // of rows that overlap, a copy, too
+  f(Tensor<Element const, 2>(x), [&] { fusion.launch(); });
 }
 // f(product, launch): where the product goes, and what follows it there.
 template <class Element, class Space, class E, class F>
@@ -181,7 +188,8 @@ Traffic fuse_linear_traffic(Before const& before, W const& w, After const& after
 // after: stages on the product, [rows, out], or [rows, out / 2] from a gate on, that reduce nothing and end in a store.
 // What they write must not overlap w or what `before` reads.
 //
-// `label` is what profilers show and what errors begin with. An `in` of zero gives `after` of zeros. Returns before the
+// `label` is what profilers show (but for the product by the library, which is kfuse::linear) and what errors begin
+// with. An `in` of zero gives `after` of zeros. Returns before the
 // work is done; allocates nothing and waits for nothing. Throws kfuse::Error before anything is launched or written.
 template <class Space, StageOrChain Before, TensorLike W, StageOrChain After>
 requires Kokkos::is_execution_space_v<Space>
@@ -192,7 +200,10 @@ void fuse_linear(Space const& space, Blas<Space>& blas, Workspace<Space>& worksp
   auto const& epilogue = impl::as_chain(after);
   using P = std::remove_cvref_t<decltype(prologue)>;
   using E = std::remove_cvref_t<decltype(epilogue)>;
-  static_assert(!impl::ChainTypes<P>::has_stores, "kfuse: what comes before a product must not write");
+  static_assert((impl::chain_reaches<Space, P> && impl::chain_reaches<Space, E>),
+                "kfuse: the execution space cannot reach the memory of a View in these chains");
+  static_assert(!impl::ChainTypes<P>::writes, "kfuse: what comes before a product must not write");
+  static_assert(impl::joins_first<E>, "kfuse: what joins a product's columns, a gate, comes first after it");
   static_assert(impl::ChainTypes<E>::has_stores, "kfuse: what follows a product must end in store(y)");
   static_assert(impl::ChainTypes<E>::row_stages == 0, "kfuse: what follows a product must not reduce its rows");
   auto const weight = impl::tensor_of<2, Space, Element const>(w, label, "w");

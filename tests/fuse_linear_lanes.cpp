@@ -69,21 +69,21 @@ class Operands {
     r_ = matrix(rows, out, 4, first_row);
   }
 
-  template <class On, class Space>
-  std::vector<double> product(Space const& space) {
+  template <class On, class Space, class Extra = kfuse::Scale>
+  std::vector<double> product(Space const& space, Extra const& extra = {1},
+                              WeightsAre weights = WeightsAre::written_before) {
     std::vector<Element> y(std::size_t(rows) * stride(out) + 16, encode<Element>(NAN));
     auto const result = tensor(y, rows, out);
     auto const x = const_tensor(x_, rows, in), w = const_tensor(w_, out, in), r = const_tensor(r_, rows, out);
     auto const scale = make_tensor<Element const>(scale_.data() + shift_, in);
-    auto const before = load(x) | rmsnorm(scale);
-    auto const after = kfuse::add(r) | store(result);
+    auto const before = load(x) | extra | rmsnorm(scale);
+    auto const after = kfuse::add(r) | extra | store(result);
     if constexpr (std::is_void_v<typename UnitOf<On>::type>) {
       kfuse::Blas<Space> blas(space);
       kfuse::Workspace<Space> workspace(256);
-      kfuse::fuse_linear(space, blas, workspace, "test::few_rows", before, w, after);
+      kfuse::fuse_linear(space, blas, workspace, "test::few_rows", before, w, after, {.weights = weights});
     } else {
-      kfuse::impl::launch_few_rows<typename UnitOf<On>::type>(space, "test::few_rows", before, w, after, rows,
-                                                              WeightsAre::written_before);
+      kfuse::impl::launch_few_rows<typename UnitOf<On>::type>(space, "test::few_rows", before, w, after, rows, weights);
     }
     return decoded(result);
   }
@@ -96,8 +96,8 @@ class Operands {
       for (int o = 0; o < out; ++o) {
         double sum = value(4, first_row_ + row, o), size = std::abs(sum);
         for (int k = 0; k < in; ++k) {
-          double const term = value(1, first_row_ + row, k) / std::sqrt(squares / in + 1e-6) * value(3, 0, k) *
-                              value(2, o, k);
+          double const term =
+              value(1, first_row_ + row, k) / std::sqrt(squares / in + 1e-6) * value(3, 0, k) * value(2, o, k);
           sum += term;
           size += std::abs(term);
         }
@@ -142,9 +142,7 @@ class Operands {
 template <class On, class Element>
 std::vector<double> product(int rows, int in, int out, int shift, Copies copies, int first_row = 0) {
   return in_both_orders<typename On::Space>(
-      [&](auto const& space) {
-        return Operands<Element>(rows, in, out, shift, first_row).template product<On>(space);
-      },
+      [&](auto const& space) { return Operands<Element>(rows, in, out, shift, first_row).template product<On>(space); },
       {.copies = copies});
 }
 
@@ -200,10 +198,10 @@ void check_pairs() {
   };
   for (auto const pairs : {kfuse::RopePairs::half, kfuse::RopePairs::interleaved})
     for (int const rotary : {12, 8}) {
-      auto const turned = run(kfuse::rope(make_tensor<float const>(table.data(), 4, rotary),
-                                          make_tensor<int const>(positions.data(), rows),
-                                          {.head_dim = head_dim, .rotary_dim = rotary, .pairs = pairs}),
-                              out);
+      auto const turned = run(
+          kfuse::rope(make_tensor<float const>(table.data(), 4, rotary), make_tensor<int const>(positions.data(), rows),
+                      {.head_dim = head_dim, .rotary_dim = rotary, .pairs = pairs}),
+          out);
       std::vector<double> expected = product;
       for (int i = 0; i < rows * out; ++i) {
         int const c = i % head_dim, half = rotary / 2, position = positions[i / out];
@@ -227,6 +225,36 @@ void check_pairs() {
 }
 TEST_CASE_TEMPLATE("pairs of a product's columns meet on lanes", On, Mma, Mfma, Wmma, Plain<32>, Plain<64>) {
   check_pairs<On>();
+}
+
+// Fails where a lane reads or writes before it has waited for the kernel before; the values stay as they are.
+struct AfterWait {
+  using stage = kfuse::ElementStage;
+  static constexpr bool row_input = true;
+  using element = float;
+  struct Nothing {};
+  KOKKOS_FUNCTION static void check() {
+    KOKKOS_IF_ON_HOST((if (!SharedByTeam::running->has_waited()) SharedByTeam::running->fail("it did not wait");))
+  }
+  template <class X>
+  KOKKOS_FUNCTION Nothing fetch(kfuse::Place) const {
+    check();
+    return {};
+  }
+  template <class X>
+  KOKKOS_FUNCTION void take(X&, Nothing, kfuse::Place) const {
+    check();
+  }
+};
+template <class On>
+void check_wait() {
+  using Space = typename On::Space;
+  Operands<bf16> operands(2, 200, 40, 0);
+  for (auto const weights : {WeightsAre::written_before, WeightsAre::constant})
+    CHECK(operands.template product<On>(Space{}, AfterWait(), weights) == operands.template product<On>(Space{}));
+}
+TEST_CASE_TEMPLATE("only the weight is read before the kernel before has ended", On, Mma, Plain<32>) {
+  check_wait<On>();
 }
 
 // Pieces for each lane group to have several, and outputs of a team that go in several turns.

@@ -3,6 +3,7 @@
 // them: a launch may begin before the one before it has ended, and must not show it.
 #include <kfuse/core/blas.hpp>
 #include <kfuse/fused/embedding.hpp>
+#include <kfuse/fused/fuse_linear.hpp>
 #include <kfuse/fused/matmul.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -94,4 +95,40 @@ TEST_CASE("the same with kernels, copies and products of others between them") {
   work.check(space, 8);
   for (int i = 0; i < 3; ++i) replay.run(space);
   work.check(space, 14);
+}
+
+TEST_CASE_TEMPLATE("products that fetch their weight before the kernel before them has ended use what it has written",
+                   Element, float, bf16) {
+  int const rows = 16, n = has_graphs ? 4096 : 128;
+  std::vector<double> turned(std::size_t(n) * n, 0), start, ones(std::size_t(rows) * n, 1);
+  for (int c = 0; c < n; ++c) turned[std::size_t(c) * n + n - 1 - c] = 1;  // the columns from the last to the first
+  for (int i = 0; i < rows * n; ++i) start.push_back((i / n + i % n % 7) % 8);
+  auto const w = view_of<Element>(turned, n, n), a = view_of<Element>(start, rows, n);
+  auto const b = view_of_nans<Element>(rows, n), one = view_of<Element>(ones, rows, n);
+  Replay<Space> replay;
+  Space const& space = replay.space();
+  Blas<Space> blas(space);
+  Workspace<Space> workspace(256);
+  auto const step = [&](Space const& on) {
+    auto const turn = [&](auto const& from, auto const& to) {
+      fuse_linear(on, blas, workspace, "test::turn", load(from), w, add(one) | store(to),
+                  {.weights = WeightsAre::constant});
+    };
+    turn(a, b);
+    turn(b, a);
+  };
+  auto const check = [&](int steps) {
+    std::vector<double> expected = start;
+    for (double& v : expected) v += 2 * steps;
+    space.fence();
+    CHECK(download(a) == expected);
+  };
+  for (int i = 0; i < 3; ++i) step(space);
+  check(3);
+  replay.record([&](Space const& on) {
+    for (int i = 0; i < 4; ++i) step(on);
+  });
+  check(7);
+  for (int i = 0; i < 2; ++i) replay.run(space);
+  check(15);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # offsets.sh BUILD SOURCE: no product of ints becomes an offset or a size (past 2^31 elements it would have overflowed).
-# The layers use nearly all operators as the host compiles them, operator_lanes.cpp those that they do not use. A planted
+# The layers use nearly all operators as the host compiles them, tests on lanes those that they do not use. A planted
 # product must be found first, so that the check is known to look.
 set -euo pipefail
 build=$1 source=$2
@@ -21,7 +21,7 @@ if [[ $found != *widening* ]]; then
   exit 1
 fi
 
-for file in "$source"/models/{fused,eager}_layer.cpp "$source/tests/operator_lanes.cpp"; do
+for file in "$source"/models/{fused,eager}_layer.cpp "$source"/tests/{operator_lanes,fuse_linear_lanes}.cpp; do
   found=$(look "$file") || { echo "$found"; exit 1; }
   if grep -E 'warning|error' <<< "$found"; then exit 1; fi
 done

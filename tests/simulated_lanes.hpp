@@ -56,12 +56,13 @@ class SharedByTeam {
 
   // Runs kernel(lane) for the lanes of one team, on memory that holds NaNs.
   template <class Kernel>
-  void run(int lanes, Order order, Kernel const& kernel) {
+  void run(int lanes, Order order, bool waits_at_once, Kernel const& kernel) {
     running = this;
     all_ = {.expected = lanes};
     groups_.assign(lanes / width, {.expected = width});
     barriers_.assign(lanes, 0);
     group_barriers_.assign(lanes, 0);
+    has_waited_.assign(lanes, waits_at_once);
     late_.assign(lanes, {{}});
     std::ranges::fill(scratch_, std::byte(0xff));
     fibers_.run(lanes, order, kernel);
@@ -110,6 +111,9 @@ class SharedByTeam {
     if (barriers_[lane()]++ == fault_.number && fault_.kind == Fault::missing_barrier) return;
     fibers_.meet(all_, 0, [] {});
   }
+  void wait_for_kernel_before() { has_waited_[lane()] = true; }
+  // Has the lane that runs waited for the kernel before? Until then it must not touch what that may write.
+  bool has_waited() const { return has_waited_[lane()]; }
   void group_barrier() {
     if (group_barriers_[lane()]++ == fault_.number && fault_.kind == Fault::missing_group_barrier) return;
     fibers_.meet(groups_[lane() / width], 999, [] {});
@@ -156,6 +160,7 @@ class SharedByTeam {
   std::vector<std::deque<CopyGroup>> late_;  // copies of each lane; the last group is open
   Fault fault_;
   std::vector<int> barriers_, group_barriers_;  // that each lane has come to
+  std::vector<bool> has_waited_;
 };
 
 template <int width_>
@@ -190,7 +195,7 @@ struct SimulatedCopy {
   KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {
     KOKKOS_IF_ON_HOST((SharedByTeam::running->finish_groups(groups);))
   }
-  static constexpr int lane_groups = 3, bytes_ahead = 12 * 1024;
+  static constexpr int lane_groups = 3, bytes_ahead = 12 * 1024, team_bytes = 100 * 1024;
 };
 
 template <int width>
@@ -220,7 +225,11 @@ struct SimulatedBackend {
     SharedByTeam shared(threads, width, scratch_bytes, space.copies, space.fault);
     for (std::ptrdiff_t i = 0; i < league; ++i) {
       int const team = int(space.order == Order::forward ? i : league - 1 - i);
-      shared.run(threads, space.order, [&](int lane) { kernel(SimulatedTeam<width>{shared, team, lane, threads}); });
+      shared.run(
+          threads, space.order, !requires { Kernel::waits_itself; },
+          [&](int lane) {
+            kernel(SimulatedTeam<width>{shared, team, lane, threads});
+          });
     }
   }
 };
@@ -264,7 +273,7 @@ struct LanesOf<test::SimulatedTeam<width_>> {
   }
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.shared.barrier();)) }
   KOKKOS_FUNCTION void group_barrier() const { KOKKOS_IF_ON_HOST((team.shared.group_barrier();)) }
-  KOKKOS_FUNCTION void wait_for_kernel_before() const {}
+  KOKKOS_FUNCTION void wait_for_kernel_before() const { KOKKOS_IF_ON_HOST((team.shared.wait_for_kernel_before();)) }
   KOKKOS_FUNCTION void reads_stay_before() const {}
   KOKKOS_FUNCTION void* scratch([[maybe_unused]] std::size_t bytes) const {
     KOKKOS_IF_ON_HOST((return team.shared.scratch(bytes);))

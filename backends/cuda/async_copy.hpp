@@ -2,7 +2,11 @@
 #ifndef KFUSE_BACKENDS_CUDA_ASYNC_COPY_HPP
 #define KFUSE_BACKENDS_CUDA_ASYNC_COPY_HPP
 
+#include <kfuse/backends/cuda/chip.hpp>
+
 #include <Kokkos_Core.hpp>
+
+#include <algorithm>
 
 namespace kfuse::cuda {
 
@@ -41,8 +45,10 @@ struct AsyncCopy {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 #endif
   }
-  // Two teams have room in a multiprocessor of Hopper, so that the next kernel's may be there early.
   static constexpr int lane_groups = 6, bytes_ahead = 12 * 1024;
+  // Where launches overlap, two teams have room in a multiprocessor: so that of the next kernel is there early.
+  static constexpr int team_bytes =
+      chip.overlaps_launches ? std::min(113 * 1024, chip.most_team_memory) : chip.most_team_memory;
 };
 
 // The same through registers, done as soon as it is asked for: for chips before Ampere.
@@ -57,7 +63,7 @@ struct PlainCopy {
   KOKKOS_INLINE_FUNCTION static void close_group() {}
   template <int groups>
   KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {}
-  static constexpr int lane_groups = 4, bytes_ahead = 0;
+  static constexpr int lane_groups = 4, bytes_ahead = 0, team_bytes = chip.most_team_memory;
 };
 
 }  // namespace kfuse::cuda

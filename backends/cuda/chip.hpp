@@ -12,6 +12,7 @@ namespace kfuse::cuda {
 struct Chip {
   int threads, teams;
   int team_memory;         // bytes, at least
+  int most_team_memory;    // bytes that one team may have
   bool matrix_cores;       // with products of 16 bits and asynchronous copies
   bool overlaps_launches;  // programmatic dependent launch
 };
@@ -19,19 +20,19 @@ struct Chip {
 #if defined(KOKKOS_ARCH_KEPLER) || defined(KOKKOS_ARCH_MAXWELL) || defined(KOKKOS_ARCH_PASCAL)
 #error "kfuse: kernel arguments need compute capability 7.0 (Volta); build Kokkos for a newer NVIDIA GPU, or the host"
 #elif defined(KOKKOS_ARCH_VOLTA)
-constexpr Chip chip{2048, 32, 64 * 1024, false, false};
+constexpr Chip chip{2048, 32, 64 * 1024, 96 * 1024, false, false};
 #elif defined(KOKKOS_ARCH_TURING75)
-constexpr Chip chip{1024, 16, 64 * 1024, false, false};
+constexpr Chip chip{1024, 16, 64 * 1024, 64 * 1024, false, false};
 #elif defined(KOKKOS_ARCH_AMPERE86) || defined(KOKKOS_ARCH_AMPERE87)
-constexpr Chip chip{1536, 16, 100 * 1024, true, false};
+constexpr Chip chip{1536, 16, 100 * 1024, 99 * 1024, true, false};
 #elif defined(KOKKOS_ARCH_AMPERE80)
-constexpr Chip chip{2048, 32, 100 * 1024, true, false};
+constexpr Chip chip{2048, 32, 100 * 1024, 163 * 1024, true, false};
 #elif defined(KOKKOS_ARCH_ADA89)
-constexpr Chip chip{1536, 24, 100 * 1024, true, false};
+constexpr Chip chip{1536, 24, 100 * 1024, 99 * 1024, true, false};
 #elif defined(KOKKOS_ARCH_BLACKWELL120)
-constexpr Chip chip{1536, 24, 100 * 1024, true, true};
+constexpr Chip chip{1536, 24, 100 * 1024, 99 * 1024, true, true};
 #else
-constexpr Chip chip{2048, 32, 100 * 1024, true, true};
+constexpr Chip chip{2048, 32, 100 * 1024, 227 * 1024, true, true};
 #endif
 
 }  // namespace kfuse::cuda

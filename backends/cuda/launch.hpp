@@ -55,6 +55,8 @@ __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ 
 template <class Kernel, class Space>
 void launch(Space const& space, std::string const& label, std::ptrdiff_t league, std::size_t scratch_bytes,
             Kernel const& kernel) {
+  if constexpr (requires { Kernel::scratch_bytes; })
+    static_assert(Kernel::scratch_bytes <= chip.most_team_memory, "choose smaller tiles for this chip");
   auto const done = [&](cudaError_t status, char const* what) {
     if (status != cudaSuccess) cudaGetLastError();  // not to be found again after the next launch
     impl::check(status == cudaSuccess, label, [&] {

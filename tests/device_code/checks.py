@@ -73,7 +73,7 @@ class Rules(unittest.TestCase):
             self.assertIn("no matrix instruction", faults[0])
 
     def test_an_argument_that_is_too_large_is_found(self):
-        self.assert_only("LargeKernel", "its argument takes 592 bytes")
+        self.assert_only("LargeKernel", "its argument takes 688 bytes")
 
     def test_an_occupancy_below_the_stated_one_is_found(self):
         self.assert_only("GreedyKernel", "fewer than the 8 it states")

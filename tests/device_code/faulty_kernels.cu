@@ -73,8 +73,8 @@ template <class Real, int width, Access access, class C>
 struct LargeKernel {
   Pack const* from;
   Pack* to;
-  double more[72];
-  __device__ void operator()(int i) const { to[i + int(more[71])] = from[i]; }
+  double more[84];
+  __device__ void operator()(int i) const { to[i + int(more[83])] = from[i]; }
 };
 
 template <class Real, int width, Access access, class C>

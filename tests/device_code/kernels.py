@@ -48,9 +48,9 @@ class Functor:
 
     @property
     def stages(self):
-        """Of its chain; None if it has none."""
+        """Of its chain, or chains; None if it has none."""
         chains = [part.arguments for part in self.arguments if part.struct == "Chain"]
-        return chains[0] if chains else None
+        return sum(chains, ()) if chains else None
 
     @property
     def elements(self):
@@ -84,6 +84,8 @@ class Functor:
     @property
     def writes_values(self):
         """Does one of its stages write values, and not only what a row has come to?"""
+        if self.struct == "FewRowsKernel":  # one by one, as they are few
+            return False
         return any(part.struct.startswith("Store") for stage in self.stages or () for part in stage)
 
     @property
@@ -92,6 +94,8 @@ class Functor:
         # Rows in registers are always wide.
         if self.struct not in ("HeldRowsKernel", "KeptRowsKernel") and "wide" not in self.numbers:
             return False
+        if self.struct == "FewRowsKernel":  # of the weight it is always 16 bytes
+            return True
         width = next((int(word) for word in self.numbers if word.isdigit()), 0) if self.stages else 16
         return all(ELEMENT_BYTES[element] * width >= 16 for element in self.elements)
 
