@@ -459,7 +459,7 @@ void launch_few_rows(Space const& space, std::string const& label, P const& prol
                    kernel);
     };
     constexpr bool has_words = ChainTypes<P>::narrowest * chunk >= 4;  // packs of 4 bytes at least
-    if constexpr (has_words)
+    if constexpr (has_words && !Backend<Space>::is_host)
       if (wide) return run(std::integral_constant<Access, Access::wide>{});
     run(std::integral_constant<Access, Access::single>{});
   });
