@@ -140,7 +140,7 @@ struct FewRowsKernel {
         bring(job, next, stage);
         stage = stage + 1 < stages ? stage + 1 : 0;
       }
-      Real* const here = job.sums + turn * sums;
+      Real* const here = job.sums + std::ptrdiff_t(turn) * sums;
       product.take(lanes, [&](int row, int i, Real sum) { here[(job.group * most_rows + row) * outputs + i] = sum; });
       lanes.barrier();  // the sums of all groups are there; those of the turn before are no longer needed
       finish(job, lanes.rank(), pair, here);
@@ -168,12 +168,12 @@ struct FewRowsKernel {
       pieces = kernel.in / depth + (kernel.in % depth > 0 ? 1 : 0);
       group = rank / group_lanes;
       lane = rank % group_lanes;
-      tiles = memory + group * group_bytes;
-      sums = reinterpret_cast<Real*>(memory + groups * group_bytes);
+      tiles = memory + std::ptrdiff_t(group) * group_bytes;
+      sums = reinterpret_cast<Real*>(memory + std::ptrdiff_t(groups) * group_bytes);
       known = reinterpret_cast<Known*>(sums + 2 * FewRowsKernel::sums);
     }
-    KOKKOS_FUNCTION Memory w_tile(int stage) const { return {tiles + stage * w_bytes}; }
-    KOKKOS_FUNCTION Memory x_tile() const { return {tiles + stages * w_bytes}; }
+    KOKKOS_FUNCTION Memory w_tile(int stage) const { return {tiles + std::ptrdiff_t(stage) * w_bytes}; }
+    KOKKOS_FUNCTION Memory x_tile() const { return {tiles + std::ptrdiff_t(stages) * w_bytes}; }
   };
   // A lane's part of the piece of the weight that its group brings next: a chunk in each of its slots.
   static constexpr int across = depth / chunk, slots = outputs * across / group_lanes;
@@ -267,13 +267,14 @@ struct FewRowsKernel {
       auto const& s = stage<i>(prologue);
       if constexpr (is_stage_kind<std::remove_cvref_t<decltype(s)>, RowStage>) {
         using Sum = SumOf<PrologueReal, std::remove_cvref_t<decltype(s)>>;
-        static_assert(sizeof(Sum) <= 2 * outputs * sizeof(Real), "it lies where the product's sums will");
+        static_assert(sizeof(Sum) <= sizeof(Real) * 2 * outputs, "it lies where the product's sums will");
         auto* const slots = reinterpret_cast<Sum*>(job.sums);  // [row][group]
         for (int row = 0; row < job.rows; row += learnt_at_once) sum_rows<i>(lanes, job, row, slots);
         lanes.barrier();  // the sums of all groups are there
         for (int row = lanes.rank(); row < job.rows; row += threads) {
-          Sum total = slots[row * groups];
-          for (int group = 1; group < groups; ++group) merge(s, total, slots[row * groups + group]);
+          Sum const* const of_row = slots + std::ptrdiff_t(row) * groups;
+          Sum total = of_row[0];
+          for (int group = 1; group < groups; ++group) merge(s, total, of_row[group]);
           result<i>(job.known[row]) = impl::finish(s, total, in, job.first_row + row);
         }
         lanes.barrier();  // what is known of all rows is there, and the slots are free
