@@ -3,11 +3,11 @@
 //
 //   epilogue(prologue(x) w^T)
 //
-// It takes as long as reading the weight. Each team has an even share of the outputs, and goes over the depth for a few
-// of them at a time; its lane groups share out the depth in pieces, and merge their sums in order. Pieces of the weight
-// come to team memory in a ring of each lane group's own, so that groups wait for each other only where they merge. The
-// prologue is evaluated by every team: it is of few rows, and near. Outputs go in pairs, so that what an epilogue takes
-// together (the halves of a rotation, a gate and its up) is in one tile.
+// Nothing but the weight's bytes shall count. Each team has an even share of the outputs, and goes over the depth for a
+// few of them at a time; its lane groups share out the depth in pieces, and merge their sums in order. Pieces of the
+// weight come to team memory in a ring of each lane group's own, so that groups wait for each other only where they
+// merge. The prologue is evaluated by every team: it is of few rows, and near. Outputs go in pairs, so that what an
+// epilogue takes together (the halves of a rotation, a gate and its up) is in one tile.
 //
 // A result's bits depend on its row, its output, the depth and the backend: not on other rows or their number, on how
 // many multiprocessors there are, or on where operands lie.
@@ -435,7 +435,7 @@ void with_pieces(int rows, F const& f) {
   }
 }
 
-// The matrix unit for few rows: on the host plain arithmetic is faster than its fragments of 16 rows.
+// The matrix unit for few rows. On the host none: its fragments of 16 rows in plain loops would be mostly empty.
 template <class Space>
 using FewRowsUnit = std::conditional_t<Backend<Space>::is_host, void, MatrixUnit<Space>>;
 

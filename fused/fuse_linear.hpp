@@ -8,7 +8,7 @@
 //   fuse_linear(space, blas, workspace, "user::qkv", load(x), w,
 //               rope(table, positions, {.head_dim = 128, .columns = 5120}) | store_qkv(q, keys, values, positions, 1));
 //
-// One launch for up to 16 rows, which takes as long as reading the weight; there a row's bits do not depend on how many
+// One launch for up to 16 rows, bound by reading the weight; there a row's bits do not depend on how many
 // rows there are. Otherwise the prologue (if it does more than load), the product by the matrix library and the
 // epilogue (if it does more than store) are a launch each, with the values between them rounded to the weight's element
 // type in memory of the workspace. So it is for more rows, for a weight as [in, out], and for chains that do not fit

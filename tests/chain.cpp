@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "mirrored.hpp"
 #include "support.hpp"
 
 // Stages of a user's own, as one would write them outside the library.
@@ -52,21 +53,6 @@ struct DivideByLargest {
   template <class X>
   KOKKOS_FUNCTION void apply(X& x, kfuse::Place, typename X::Real largest) const {
     for (auto& v : x) v /= largest;
-  }
-};
-
-// x(c) - x(columns - 1 - c): a stage that looks at another place of the row, for one value at a time.
-struct MinusMirrored {
-  using stage = kfuse::PairStage;
-  int columns;
-  int granularity() const { return 1; }
-  template <int width>
-  KOKKOS_FUNCTION kfuse::Place partner(kfuse::Place at) const {
-    return {at.row, columns - 1 - at.column};
-  }
-  template <class X>
-  KOKKOS_FUNCTION void apply(X& x, X const& other, kfuse::Place) const {
-    for (int i = 0; i < X::width; ++i) x[i] -= other[i];
   }
 };
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "mirrored.hpp"
 #include "support.hpp"
 
 namespace {
@@ -434,7 +435,7 @@ TEST_CASE("a weight of doubles is multiplied in double, whatever comes before an
   }
 }
 
-// Takes the sum of each pair of neighbours in groups of six columns, of which the first and the fourth are a pair.
+// Says that its pairs are three columns apart, in groups of six, of which eight columns are not made: so it only loads.
 struct AddThirdNext {
   using stage = kfuse::JoinStage;
   kfuse::ProductPairs product_pairs(int) const { return {3, 6}; }
@@ -446,20 +447,6 @@ struct AddThirdNext {
   void with_loaded(kfuse::Tensor<Element, 2> const& product, F const& f) const {
     int const n = product.extent(1) / 2;
     f(load(kfuse::columns(product, 0, n)) | add(kfuse::columns(product, n, n)));
-  }
-};
-// x(c) + x(columns - 1 - c), which no product can know.
-struct AddMirrored {
-  using stage = kfuse::PairStage;
-  int columns;
-  int granularity() const { return 1; }
-  template <int width>
-  KOKKOS_FUNCTION kfuse::Place partner(kfuse::Place at) const {
-    return {at.row, columns - 1 - at.column};
-  }
-  template <class X>
-  KOKKOS_FUNCTION void apply(X& x, X const& other, kfuse::Place) const {
-    for (int i = 0; i < X::width; ++i) x[i] += other[i];
   }
 };
 // Takes room among a kernel's arguments.
@@ -492,8 +479,8 @@ TEST_CASE("what does not fit into one kernel goes by the library, and is right")
   auto const half = view_of_nans<float>(2, 4), whole = view_of_nans<float>(2, 8);
   check(load(x), AddThirdNext() | store(half), half,
         [&](int row, int c) { return product.value[row + c] + product.value[row + c + 4]; });
-  check(load(x), AddMirrored{8} | store(whole), whole,
-        [&](int row, int c) { return product.value[row + c] + product.value[row + 7 - c]; });
+  check(load(x), user::MinusMirrored{8} | store(whole), whole,
+        [&](int row, int c) { return product.value[row + c] - product.value[row + 7 - c]; });
   check(load(x), Heavy() | store(whole), whole, [&](int row, int c) { return product.value[row + c]; });
   // Heads of seven columns, which packs of four would straddle.
   auto const heads = kfuse::make_tensor<float const>(x.data(), 1, 2, 2, 7);  // [batch, heads, tokens, head_dim]

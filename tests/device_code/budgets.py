@@ -18,7 +18,7 @@ from kernels import CHIPS
 from read_code import read_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Bytes: 512 of the kernel's own, which core/launch.hpp asserts, and Kokkos' policy beside it. (With the hint that launches give,
+# Bytes: 512 of the kernel's own, which core/launch.hpp asserts, and Kokkos' team policy of 152 beside it. (With the hint that launches give,
 # Kokkos passes up to 4096 as they are; beyond that they would go through memory, which breaks capture.)
 LARGEST_ARGUMENT = 512 + 160
 SKIPPED = 77
