@@ -93,7 +93,7 @@ struct FewRowsKernel {
   using X = Values<PrologueReal, chunk, access>;
   static constexpr int outputs = Pieces::outputs, depth = Pieces::depth, most_rows = Pieces::rows;
   static constexpr int tile_pairs = outputs / 2;  // the first of each pair, and then the second
-  static constexpr int registers = std::min(255, 32768 / threads / 8 * 8);  // so that two teams have them
+  static constexpr int registers = std::min(255, Copy::team_registers / threads / 8 * 8);
   static constexpr bool waits_itself = true;
 
   static constexpr int w_bytes = outputs * Memory::pitch, x_bytes = Pieces::x_lines * Memory::pitch;

@@ -195,7 +195,7 @@ struct SimulatedCopy {
   KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {
     KOKKOS_IF_ON_HOST((SharedByTeam::running->finish_groups(groups);))
   }
-  static constexpr int lane_groups = 3, bytes_ahead = 12 * 1024, team_bytes = 100 * 1024;
+  static constexpr int lane_groups = 3, bytes_ahead = 12 * 1024, team_bytes = 100 * 1024, team_registers = 32 * 1024;
 };
 
 template <int width>

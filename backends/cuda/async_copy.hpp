@@ -49,6 +49,7 @@ struct AsyncCopy {
   // Where launches overlap, two teams have room in a multiprocessor: so that of the next kernel is there early.
   static constexpr int team_bytes =
       chip.overlaps_launches ? std::min(113 * 1024, chip.most_team_memory) : chip.most_team_memory;
+  static constexpr int team_registers = 32 * 1024;
 };
 
 // The same through registers, done as soon as it is asked for: for chips before Ampere.
@@ -63,7 +64,7 @@ struct PlainCopy {
   KOKKOS_INLINE_FUNCTION static void close_group() {}
   template <int groups>
   KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {}
-  static constexpr int lane_groups = 4, bytes_ahead = 0, team_bytes = chip.most_team_memory;
+  static constexpr int lane_groups = 4, bytes_ahead = 0, team_bytes = chip.most_team_memory, team_registers = 32 * 1024;
 };
 
 }  // namespace kfuse::cuda

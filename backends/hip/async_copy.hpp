@@ -24,7 +24,7 @@ struct AsyncCopy {
   KOKKOS_INLINE_FUNCTION static void close_group() {}
   template <int groups>
   KOKKOS_INLINE_FUNCTION static void wait_for_all_but() {}
-  static constexpr int lane_groups = 4, bytes_ahead = 0, team_bytes = 60 * 1024;
+  static constexpr int lane_groups = 4, bytes_ahead = 0, team_bytes = 60 * 1024, team_registers = 32 * 1024;
 };
 
 }  // namespace kfuse::hip

@@ -20,7 +20,7 @@ struct AsyncCopy {
   KOKKOS_FUNCTION static void close_group() {}
   template <int groups>
   KOKKOS_FUNCTION static void wait_for_all_but() {}
-  static constexpr int lane_groups = 1, bytes_ahead = 0, team_bytes = 1 << 20;
+  static constexpr int lane_groups = 1, bytes_ahead = 0, team_bytes = 1 << 20, team_registers = 32 * 1024;
 };
 
 }  // namespace kfuse::host
