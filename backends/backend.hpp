@@ -51,7 +51,7 @@ using Backend = typename BackendOf<Space>::type;
 //   wait_for_all_but<groups>()   as wait(), but for the last `groups` groups
 // and for the speed of memory, where each multiprocessor has one team that reads:
 //   lane_groups, bytes_ahead     how many of them it needs, each with so much on its way
-//   team_bytes, team_registers   most memory, and registers, that it should take
+//   team_bytes, team_registers   most memory that it may have, and registers that it should take
 template <class Space>
 using AsyncCopy = typename Backend<Space>::AsyncCopy;
 

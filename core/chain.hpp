@@ -54,8 +54,9 @@
 //   static constexpr int extra_registers = n   32-bit registers a lane needs beyond the values it holds
 //   int granularity() const         columns that belong together: values never straddle a multiple of it
 //   static constexpr bool in_place = true   it reads and writes the same values itself, in one apply
-//   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of a matrix, from its own row
-//                                   and columns, and of nothing else: so wide rows can be kept
+//   static constexpr bool row_input = true    what it fetches is a Packed<element, ...> of the matrix `from`, from its
+//                                   own row and columns, and of nothing else: so wide rows can be kept
+//   static constexpr bool column_input = true   the same of the vector `from`, from its own columns
 //   static constexpr bool drawn = true    what it fetches is made and not read: in time that goes by waiting for memory
 // Where a chain begins with two stages of a user's own, `using kfuse::operator|;` makes them join.
 #ifndef KFUSE_CORE_CHAIN_HPP
@@ -259,6 +260,10 @@ constexpr bool is_in_place = requires {
 template <class S>
 constexpr bool is_row_input = requires {
   requires S::row_input;
+};
+template <class S>
+constexpr bool is_column_input = requires {
+  requires S::column_input;
 };
 template <class S>
 constexpr bool is_drawn = requires {

@@ -12,7 +12,7 @@
 // rows there are. Otherwise the prologue (if it does more than load), the product by the matrix library and the
 // epilogue (if it does more than store) are a launch each, with the values between them rounded to the weight's element
 // type in memory of the workspace. So it is for more rows, for a weight as [in, out], and for chains that do not fit
-// into one kernel with a product: with more than 456 bytes of arguments; where a stage takes columns in pairs that it
+// into one kernel with a product: with more than 448 bytes of arguments; where a stage takes columns in pairs that it
 // does not state, or in groups of the prologue's columns that 16 bytes of the weight straddle. fuse_linear_path says
 // which.
 #ifndef KFUSE_FUSED_FUSE_LINEAR_HPP
@@ -31,7 +31,8 @@ namespace kfuse {
 
 struct FuseLinearOptions {
   WeightLayout layout = WeightLayout::out_in;
-  // constant: the weight may be read while earlier work on the space still runs, which hides how a launch begins.
+  // constant: the weight, and vectors by column that `before` has (as that of a norm), may be read while earlier work
+  // on the space still runs, which hides how a launch begins.
   WeightsAre weights = WeightsAre::written_before;
 };
 

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -127,6 +128,7 @@ class SharedByTeam {
 
   // 16 bytes, or zeros where nothing exists.
   void copy(void* to, void const* from, bool exists) {
+    if (exists && !has_waited() && may_be_early && !may_be_early(from)) fail("a copy did not wait");
     CopyGroup& open = late_[lane()].back();
     open.push_back({to, exists ? from : nullptr});
     if (copies_ == Copies::at_once) finish(open);
@@ -141,6 +143,7 @@ class SharedByTeam {
   }
 
   int const width;
+  std::function<bool(void const*)> may_be_early;  // SimulatedSpace's
 
  private:
   static constexpr std::size_t most_bytes = 128, guard_bytes = 4096;
@@ -182,6 +185,7 @@ struct SimulatedSpace {
   int lanes = 512;  // that run at the same time, so it pretends
   Copies copies = Copies::at_once;
   Fault fault = {};
+  std::function<bool(void const*)> may_be_early = {};  // may a copy from there come before the wait? By itself yes
   int concurrency() const { return lanes; }
 };
 
@@ -223,6 +227,7 @@ struct SimulatedBackend {
     int threads = Kernel::threads;
     if constexpr (requires { kernel.team_size; }) threads = kernel.team_size;
     SharedByTeam shared(threads, width, scratch_bytes, space.copies, space.fault);
+    shared.may_be_early = space.may_be_early;
     for (std::ptrdiff_t i = 0; i < league; ++i) {
       int const team = int(space.order == Order::forward ? i : league - 1 - i);
       shared.run(
@@ -274,6 +279,7 @@ struct LanesOf<test::SimulatedTeam<width_>> {
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_HOST((team.shared.barrier();)) }
   KOKKOS_FUNCTION void group_barrier() const { KOKKOS_IF_ON_HOST((team.shared.group_barrier();)) }
   KOKKOS_FUNCTION void wait_for_kernel_before() const { KOKKOS_IF_ON_HOST((team.shared.wait_for_kernel_before();)) }
+  KOKKOS_FUNCTION void let_next_kernel_start() const {}
   KOKKOS_FUNCTION void reads_stay_before() const {}
   KOKKOS_FUNCTION void* scratch([[maybe_unused]] std::size_t bytes) const {
     KOKKOS_IF_ON_HOST((return team.shared.scratch(bytes);))

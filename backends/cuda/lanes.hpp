@@ -31,11 +31,14 @@ struct Exchange {
     __syncwarp();
 #endif
   }
-  // The next kernel may come as far as this once all teams of this one are there. Without launches that overlap it does
-  // nothing.
+  // Without launches that overlap these do nothing.
   KOKKOS_INLINE_FUNCTION static void wait_for_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  }
+  KOKKOS_INLINE_FUNCTION static void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
   }

@@ -42,7 +42,10 @@ static_assert(std::is_constructible_v<Team, void*, int, int, void*, int, int, in
 template <class Kernel, int threads, int teams>
 __global__ __launch_bounds__(threads, teams) void team_kernel(__grid_constant__ Kernel const kernel,
                                                               int scratch_bytes) {
-  if constexpr (!requires { Kernel::waits_itself; }) Exchange::wait_for_kernel_before();
+  if constexpr (!requires { Kernel::waits_itself; }) {
+    Exchange::wait_for_kernel_before();
+    Exchange::let_next_kernel_start();
+  }
   kernel(Team(gpu::team_memory(), 0, scratch_bytes, nullptr, 0, int(blockIdx.x), int(gridDim.x)));
 }
 
@@ -74,6 +77,9 @@ void launch(Space const& space, std::string const& label, std::ptrdiff_t league,
   if (scratch_bytes > device.sharedMemPerBlock)  // always the same number, whatever other threads launch
     done(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, int(device.sharedMemPerBlockOptin)),
          "the team memory could not be had");
+  if constexpr (requires { Kernel::waits_itself; })  // its teams shall find room beside those of a kernel of its kind
+    done(cudaFuncSetAttribute(entry, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+         "the share of team memory could not be set");
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;

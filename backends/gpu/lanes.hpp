@@ -38,6 +38,7 @@ class Lanes {
   KOKKOS_FUNCTION void barrier() const { KOKKOS_IF_ON_DEVICE((__syncthreads();)) }
   KOKKOS_FUNCTION void group_barrier() const { Exchange::barrier(); }
   KOKKOS_FUNCTION void wait_for_kernel_before() const { Exchange::wait_for_kernel_before(); }
+  KOKKOS_FUNCTION void let_next_kernel_start() const { Exchange::let_next_kernel_start(); }
   KOKKOS_FUNCTION void reads_stay_before() const { asm volatile("" ::: "memory"); }
   // All that the launch gave, from its beginning, the same memory at each call: what a Kokkos team computes to find its
   // part of it takes longer than a small reduction. Kokkos' reductions would use it, too; kernels have none of them.

@@ -34,8 +34,10 @@ class Lanes {
   KOKKOS_FUNCTION void barrier() const {}
   // The same for the lanes that exchange values.
   KOKKOS_FUNCTION void group_barrier() const {}
-  // Until here a kernel that says `waits_itself` may run beside the one before it, and must not touch what that writes.
+  // Until here a kernel that says `waits_itself` may run beside any before it, and must not touch what those write.
   KOKKOS_FUNCTION void wait_for_kernel_before() const {}
+  // The kernel after this one may start, as far as its own wait, once all teams of this one have come here.
+  KOKKOS_FUNCTION void let_next_kernel_start() const {}
   // A hint for compilers, which orders nothing between lanes: what the source reads before shall be asked for before.
   KOKKOS_FUNCTION void reads_stay_before() const {}
   // Team memory of the size given at launch, aligned to 16 bytes. Call it once per kernel.

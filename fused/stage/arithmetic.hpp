@@ -55,6 +55,7 @@ struct WithVector {
   using element = Element;
   using memory_space = Memory;
   static constexpr int flops = 1;
+  static constexpr bool column_input = true;
 
   Tensor<Element const, 1> from;  // [columns]
 

@@ -121,6 +121,7 @@ struct WeighNormed {
   using element = Element;
   using memory_space = Memory;
   static constexpr int flops = 2;
+  static constexpr bool column_input = true;
 
   Tensor<Element const, 1> from;  // [columns]
   impl::Weighing weighing;
