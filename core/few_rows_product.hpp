@@ -113,18 +113,24 @@ struct FewRowsKernel {
   // What comes to team memory as it is: the rows, and the prologue's vectors if there is room for them.
   static constexpr bool copies_rows = access == Access::wide && begins_as_stored<P, Element>;
   template <class S>
-  static constexpr bool is_vector() {
+  KOKKOS_FUNCTION static constexpr bool is_vector() {
     if constexpr (access == Access::wide && is_column_input<S>)
       return sizeof(typename StageElement<S>::type) >= sizeof(Element);  // so that a chunk takes 16 bytes at least
     else
       return false;
   }
   // Bytes that the vectors of the stages before `end` take for a column.
+  template <class S>
+  KOKKOS_FUNCTION static constexpr int bytes_of_vector() {
+    if constexpr (is_vector<S>())
+      return int(sizeof(typename StageElement<S>::type));
+    else
+      return 0;
+  }
   template <class... S>
-  static constexpr int vector_bytes(int end, std::type_identity<Chain<S...>>) {
+  KOKKOS_FUNCTION static constexpr int vector_bytes(int end, std::type_identity<Chain<S...>>) {
     int i = 0, sum = 0;
-    ((sum += i++ < end && is_vector<S>() ? ChainTypes<P>::template size_or<typename StageElement<S>::type>(0) : 0),
-     ...);
+    ((sum += i++ < end ? bytes_of_vector<S>() : 0), ...);
     return sum;
   }
   static constexpr int all_vectors = vector_bytes(P::size, std::type_identity<P>{});
@@ -275,7 +281,7 @@ struct FewRowsKernel {
       x = memory;
       vectors = x + row_bytes(rows_held, kernel.held);
       std::byte* const rings = vectors + std::ptrdiff_t(kernel.held) * piece_vectors;
-      ring = rings + std::ptrdiff_t(group) * (stages * w_bytes);
+      ring = rings + std::ptrdiff_t(group) * stages * w_bytes;
       sums = reinterpret_cast<Real*>(rings + ring_bytes);
       auto* const tables = reinterpret_cast<int*>(sums + std::ptrdiff_t(2) * sums_of(rows_held));
       table = tables + std::ptrdiff_t(group) * outputs;
