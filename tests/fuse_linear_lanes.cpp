@@ -381,7 +381,8 @@ TEST_CASE_TEMPLATE("every barrier of a product of few rows is missed", On, Mma, 
     check({Fault::missing_barrier, 2});
   // Of the barriers of a lane group, those between writing and reading: first the table of a tile's outputs, and then
   // stages that are brought again, where lanes read what others have awaited. Those after reading are missed by no
-  // model: a matrix instruction, which all lanes come to, lies in between, or the table holds the same.
+  // model: a matrix instruction, which all lanes come to, lies in between, or the table holds the same. The first table
+  // has two, each piece two, and the three stages come again from the fourth piece on, the ninth barrier.
   check({Fault::missing_group_barrier, 0});
   if constexpr (std::is_same_v<On, Mfma> || std::is_same_v<On, Wmma>)
     for (int const number : {8, 10}) check({Fault::missing_group_barrier, number}, {Copies::when_awaited});

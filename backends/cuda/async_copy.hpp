@@ -6,8 +6,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <algorithm>
-
 namespace kfuse::cuda {
 
 // Where team memory lies for instructions that reach nothing else.
