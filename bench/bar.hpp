@@ -20,6 +20,7 @@ struct Bar {
   double at_least = 0;      // fraction of the speed of a copy that moves as many bytes; of a read, where it only reads
   double most_seconds = 0;  // for one call, replayed; for work too small to be held against a copy
   int calls = 1;            // on memory of its own each; several are held against it when replayed, in one graph
+  bool of_copy = false;     // against a copy, even where it only reads
 };
 
 // Wider elements are given a twentieth more time.
@@ -36,8 +37,9 @@ inline void hold_against(Bar const& bar, Run& run) {
   bool const is_time = bar.most_seconds > 0;
   if (run.mode != (is_time || bar.calls > 1 ? "replay" : "fused")) return;
   run.bar = is_time ? bar.most_seconds : bar.at_least;
-  run.bar_of = is_time ? "seconds" : run.fraction_of_read ? "read" : "copy";
-  auto const fraction = run.fraction_of_read ? run.fraction_of_read : run.fraction_of_copy;
+  bool const of_read = run.fraction_of_read && !bar.of_copy;
+  run.bar_of = is_time ? "seconds" : of_read ? "read" : "copy";
+  auto const fraction = of_read ? run.fraction_of_read : run.fraction_of_copy;
   if (!run.seconds || (!is_time && !fraction)) return;
   double const missing = is_time ? run.seconds->median - bar.most_seconds : bar.at_least - *fraction;
   char text[32];

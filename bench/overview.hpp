@@ -58,7 +58,7 @@ class Overview {
 
  private:
   static std::string fraction_text(Run const& run) {
-    if (run.fraction_of_read) return fmt::format("{:.3f} (read)", *run.fraction_of_read);
+    if (run.fraction_of_read && run.bar_of != "copy") return fmt::format("{:.3f} (read)", *run.fraction_of_read);
     return run.fraction_of_copy ? fmt::format("{:.3f}", *run.fraction_of_copy) : "-";
   }
   std::string line(std::vector<std::string> const& cells) const { return aligned(cells, widths_); }

@@ -51,7 +51,7 @@ def judged(modes):
 
 def fraction_text(run):
     of_read, of_copy = run.get("fraction_of_read"), run.get("fraction_of_copy")
-    return f"{of_read:.3f} of a read" if of_read else f"{of_copy:.3f}" if of_copy else ""
+    return f"{of_read:.3f} of a read" if of_read and run.get("bar_of") != "copy" else f"{of_copy:.3f}" if of_copy else ""
 
 
 def bar_text(run):

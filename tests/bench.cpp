@@ -171,6 +171,9 @@ TEST_CASE("work that only reads is held against a read") {
   hold_against({.at_least = 0.9}, run);
   CHECK(run.bar_of == "read");
   CHECK(run.verdict == "missed by 0.150");
+  hold_against({.at_least = 0.525, .of_copy = true}, run);
+  CHECK(run.bar_of == "copy");
+  CHECK(run.verdict == "missed by 0.025");
 }
 
 TEST_CASE("a bar that is a time is for the replayed run") {
