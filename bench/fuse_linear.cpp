@@ -128,13 +128,16 @@ struct DecodeProducts {
   }
 };
 
-bench::Register<Projection> const projection("fuse_linear", "y = x w^T, of few rows",
-                                             {{"rows", 1}, {"in", 4096}, {"out", 4096}},
-                                             {{.sizes = {{"rows", 1}}, .at_least = 0.948, .calls = 16, .of_copy = true}});
+bench::Register<Projection> const projection(
+    "fuse_linear", "y = x w^T, of few rows", {{"rows", 1}, {"in", 4096}, {"out", 4096}},
+    {{.sizes = {{"rows", 1}}, .at_least = 0.948, .calls = 16, .of_copy = true}});
 bench::Register<DecodeProducts> const products(
     "decode_products", "a Llama layer's norms, projections, gate and residuals, without attention",
     {{"rows", 1}, {"hidden", 4096}, {"qkv", 6144}, {"inner", 14336}},
     {{.sizes = {{"rows", 1}}, .at_least = 0.97, .calls = 4, .of_copy = true},
-     {.sizes = {{"rows", 1}, {"hidden", 2048}, {"qkv", 3072}, {"inner", 8192}}, .at_least = 0.82, .calls = 8, .of_copy = true}});
+     {.sizes = {{"rows", 1}, {"hidden", 2048}, {"qkv", 3072}, {"inner", 8192}},
+      .at_least = 0.82,
+      .calls = 8,
+      .of_copy = true}});
 
 }  // namespace

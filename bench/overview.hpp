@@ -46,7 +46,10 @@ class Overview {
         cells[4] = bytes_text(double(run.bytes));
         cells[5] = fraction_text(run);
       }
-      if (run.bar) cells[6] = bar_text(run);
+      if (run.bar) {
+        cells[5] = fraction_text(run);
+        cells[6] = bar_text(run);
+      }
       if (!run.verdict.empty()) cells[7] = run.verdict;
       if (!run.error.empty()) cells[7] = "wrong result";
     }
