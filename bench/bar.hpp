@@ -37,9 +37,8 @@ inline void hold_against(Bar const& bar, Run& run) {
   bool const is_time = bar.most_seconds > 0;
   if (run.mode != (is_time || bar.calls > 1 ? "replay" : "fused")) return;
   run.bar = is_time ? bar.most_seconds : bar.at_least;
-  bool const of_read = run.fraction_of_read && !bar.of_copy;
-  run.bar_of = is_time ? "seconds" : of_read ? "read" : "copy";
-  auto const fraction = of_read ? run.fraction_of_read : run.fraction_of_copy;
+  run.bar_of = is_time ? "seconds" : run.fraction_of_read && !bar.of_copy ? "read" : "copy";
+  auto const fraction = run.fraction();
   if (!run.seconds || (!is_time && !fraction)) return;
   double const missing = is_time ? run.seconds->median - bar.most_seconds : bar.at_least - *fraction;
   char text[32];

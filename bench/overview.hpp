@@ -61,8 +61,8 @@ class Overview {
 
  private:
   static std::string fraction_text(Run const& run) {
-    if (run.fraction_of_read && run.bar_of != "copy") return fmt::format("{:.3f} (read)", *run.fraction_of_read);
-    return run.fraction_of_copy ? fmt::format("{:.3f}", *run.fraction_of_copy) : "-";
+    auto const fraction = run.fraction();
+    return fraction ? fmt::format("{:.3f}{}", *fraction, run.is_of_read() ? " (read)" : "") : "-";
   }
   std::string line(std::vector<std::string> const& cells) const { return aligned(cells, widths_); }
 

@@ -38,6 +38,10 @@ struct Run {
   std::optional<double> bar;               // what it shall be at least, or at most if that is a time; ...
   std::string bar_of;                      // ... as a fraction of a "copy" or a "read", or in "seconds"
   std::string verdict;                     // "reached" or "missed by ..."
+
+  bool is_of_read() const { return fraction_of_read && bar_of != "copy"; }
+  // What it is judged by where that is no time.
+  std::optional<double> fraction() const { return is_of_read() ? fraction_of_read : fraction_of_copy; }
 };
 
 // Work that was asked for and not done.

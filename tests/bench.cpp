@@ -170,9 +170,11 @@ TEST_CASE("work that only reads is held against a read") {
   run.fraction_of_read = 0.75;
   hold_against({.at_least = 0.9}, run);
   CHECK(run.bar_of == "read");
+  CHECK(run.fraction() == 0.75);
   CHECK(run.verdict == "missed by 0.150");
   hold_against({.at_least = 0.525, .of_copy = true}, run);
   CHECK(run.bar_of == "copy");
+  CHECK(run.fraction() == 0.5);
   CHECK(run.verdict == "missed by 0.025");
 }
 

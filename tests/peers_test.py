@@ -128,6 +128,8 @@ class Peers(unittest.TestCase):
         self.assertEqual(lines[3], "| argmax | 2 x 3 | bf16 | 1.0 us | 0.900 of a read | 0.900 | reached |  |  |")
         self.assertEqual(lines[4], "| softmax | 2 x 3 | bf16 | failed |  |  |  |  |  |")
         self.assertNotIn("best peer", tables.operator_table([reads]))
+        of_copy = {"fused": {**reads["fused"], "bar_of": "copy"}}
+        self.assertIn("| 1.0 us | 1.100 | 0.900 |", tables.operator_table([of_copy]))
 
 
 if __name__ == "__main__":
