@@ -42,7 +42,7 @@ inline void hold_against(Bar const& bar, Run& run) {
   if (!run.seconds || (!is_time && !fraction)) return;
   double const missing = is_time ? run.seconds->median - bar.most_seconds : bar.at_least - *fraction;
   char text[32];
-  std::snprintf(text, sizeof(text), is_time ? "missed by %.2f us" : "missed by %.3f", missing * (is_time ? 1e6 : 1));
+  std::snprintf(text, sizeof(text), is_time ? "missed by %.2g us" : "missed by %.2g", missing * (is_time ? 1e6 : 1));
   run.verdict = missing <= 0 ? "reached" : text;
 }
 

@@ -171,7 +171,7 @@ TEST_CASE("work that only reads is held against a read") {
   hold_against({.at_least = 0.9}, run);
   CHECK(run.bar_of == "read");
   CHECK(run.fraction() == 0.75);
-  CHECK(run.verdict == "missed by 0.150");
+  CHECK(run.verdict == "missed by 0.15");
   hold_against({.at_least = 0.525, .of_copy = true}, run);
   CHECK(run.bar_of == "copy");
   CHECK(run.fraction() == 0.5);

@@ -183,8 +183,8 @@ TEST_CASE("softmax is right on 2,000 random shapes") {
   });
 }
 
-// Every combination of the options (CASES P50), with more queries than keys and fewer; what is hidden holds NaNs, which
-// nobody sees.
+// Every combination of the options (CASES P50), with more queries than keys and fewer (P20), some of which see nothing
+// (P21); what is hidden holds NaNs, which nobody sees.
 TEST_CASE_TEMPLATE("softmax with a causal mask and sinks agrees with its definition in double", Element, double, float,
                    bf16, fp16) {
   constexpr int batch = 2, heads = 3;
