@@ -5,6 +5,8 @@
 
 #include <kfuse/core/element_type.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -31,6 +33,14 @@ inline Bar bar_in(kfuse::ElementType type, Bar bar) {
   return bar;
 }
 
+// With so many decimals, or as many as show two digits.
+inline std::string missed_by(double missing, int decimals) {
+  int const leading = int(std::floor(std::log10(missing)));
+  char text[64];
+  std::snprintf(text, sizeof(text), "missed by %.*f", std::max(decimals, 1 - leading), missing);
+  return text;
+}
+
 // Says in the run that the bar is about whether it is reached: the fused one, or the replayed one for a time and for
 // several calls.
 inline void hold_against(Bar const& bar, Run& run) {
@@ -41,9 +51,7 @@ inline void hold_against(Bar const& bar, Run& run) {
   auto const fraction = run.fraction();
   if (!run.seconds || (!is_time && !fraction)) return;
   double const missing = is_time ? run.seconds->median - bar.most_seconds : bar.at_least - *fraction;
-  char text[32];
-  std::snprintf(text, sizeof(text), is_time ? "missed by %.2g us" : "missed by %.2g", missing * (is_time ? 1e6 : 1));
-  run.verdict = missing <= 0 ? "reached" : text;
+  run.verdict = missing <= 0 ? "reached" : is_time ? missed_by(missing * 1e6, 2) + " us" : missed_by(missing, 3);
 }
 
 }  // namespace bench

@@ -157,6 +157,8 @@ TEST_CASE("a bar is held against the fused run's fraction of a copy, and the ver
   CHECK(run.bar == 0.5);
   CHECK(run.bar_of == "copy");
   CHECK(run.verdict == "reached");
+  hold_against({.at_least = 0.50023}, run);
+  CHECK(run.verdict == "missed by 0.00023");
   hold_against({.at_least = 0.525}, run);
   CHECK(run.verdict == "missed by 0.025");
   auto const json = nlohmann::json::parse(to_json(run).dump());
@@ -171,7 +173,7 @@ TEST_CASE("work that only reads is held against a read") {
   hold_against({.at_least = 0.9}, run);
   CHECK(run.bar_of == "read");
   CHECK(run.fraction() == 0.75);
-  CHECK(run.verdict == "missed by 0.15");
+  CHECK(run.verdict == "missed by 0.150");
   hold_against({.at_least = 0.525, .of_copy = true}, run);
   CHECK(run.bar_of == "copy");
   CHECK(run.fraction() == 0.5);
@@ -190,6 +192,12 @@ TEST_CASE("a bar that is a time is for the replayed run") {
   CHECK(run.bar == 1.75e-6);
   CHECK(run.bar_of == "seconds");
   CHECK(run.verdict == "missed by 0.25 us");
+  hold_against({.most_seconds = 1.9977e-6}, run);
+  CHECK(run.verdict == "missed by 0.0023 us");
+  run.seconds->median = 123e-6;
+  hold_against({.most_seconds = 2e-6}, run);
+  CHECK(run.verdict == "missed by 121.00 us");
+  run.seconds->median = 2e-6;
   hold_against({.most_seconds = 2e-6}, run);
   CHECK(run.verdict == "reached");
 }
